@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Renders one page in both formats, plain and compressed, once per interval.
+
+Sample lines are the same in both formats, so each is made once; the part
+before the value is kept from page to page. The output equals that of
+prometheus_client for the same families, which a property test holds; the
+client library itself takes ten times as long (docs/decisions/0002).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from prometheus_client.utils import floatToGoString
+
+from cardwatch.families import ALL
+from cardwatch.families.record import Family, Type
+
+Series: TypeAlias = "Mapping[str, list[tuple[tuple[str, ...], float]]]"
+"""Family name -> (values of ``Family.all_labels``, number). An empty label value is left out."""
+
+MAX_SERIES_PER_FAMILY = 8192
+"""No family of a healthy node of 16 cards comes near; a runaway one must not blind the node."""
+
+_EOF = "# EOF\n"
+_GZIP_LEVEL = 1  # level 9 saves a sixth of the bytes for twenty times the time
+
+
+@dataclass(frozen=True)
+class Page:
+    """One rendered page."""
+
+    text: bytes
+    text_gzip: bytes
+    openmetrics: bytes
+    openmetrics_gzip: bytes
+    series: int
+
+
+def escape(value: str) -> str:
+    """Escape a label value: backslash, line feed and double quote."""
+    return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+
+
+class Renderer:
+    """Renders pages.
+
+    node_label  False leaves the node label to the scrape config.
+    constant    labels of the site (cluster, pool, ...) that every series gets.
+    """
+
+    def __init__(
+        self,
+        *,
+        node_label: bool = True,
+        constant: Mapping[str, str] | None = None,
+        families: Iterable[Family] = ALL,
+    ) -> None:
+        self._families = tuple(families)
+        self._node_label = node_label
+        self._constant = tuple((constant or {}).items())
+        self._headers = {family.name: _headers(family) for family in self._families}
+        self._prefixes: dict[tuple[str, tuple[str, ...]], str] = {}
+        self.dropped: Counter[str] = Counter()
+
+    def render(self, series: Series) -> Page:
+        """Return the page; families in table order, rows in the order given."""
+        kept: dict[tuple[str, tuple[str, ...]], str] = {}
+        text: list[str] = []
+        openmetrics: list[str] = []
+        count = 0
+        for family in self._families:
+            rows = series.get(family.name)
+            if not rows:
+                continue
+            if len(rows) > MAX_SERIES_PER_FAMILY:
+                self.dropped[family.name] += len(rows) - MAX_SERIES_PER_FAMILY
+                rows = rows[:MAX_SERIES_PER_FAMILY]
+            body = self._body(family, rows, kept)
+            header, openmetrics_header = self._headers[family.name]
+            text += (header, body)
+            openmetrics += (openmetrics_header, body)
+            count += len(rows)
+        self._prefixes = kept  # prefixes of series that are gone go with them
+        openmetrics.append(_EOF)
+        plain, om = "".join(text).encode(), "".join(openmetrics).encode()
+        return Page(plain, _compress(plain), om, _compress(om), count)
+
+    def _body(
+        self,
+        family: Family,
+        rows: list[tuple[tuple[str, ...], float]],
+        kept: dict[tuple[str, tuple[str, ...]], str],
+    ) -> str:
+        lines: list[str] = []
+        name = family.name
+        known = self._prefixes
+        for values, number in rows:
+            key = (name, values)
+            prefix = known.get(key) or self._prefix(family, values)
+            kept[key] = prefix
+            lines.append(prefix)
+            lines.append(floatToGoString(number))
+            lines.append("\n")
+        return "".join(lines)
+
+    def _prefix(self, family: Family, values: tuple[str, ...]) -> str:
+        pairs = sorted(
+            (label, value)
+            for label, value in zip(family.all_labels, values, strict=True)
+            if value and (self._node_label or label != "node")
+        )
+        pairs = sorted((*pairs, *self._constant)) if self._constant else pairs
+        if not pairs:
+            return f"{family.name} "
+        labels = ",".join(f'{label}="{escape(value)}"' for label, value in pairs)
+        return f"{family.name}{{{labels}}} "
+
+
+def _headers(family: Family) -> tuple[str, str]:
+    """Return HELP and TYPE lines for text 0.0.4 and for OpenMetrics."""
+    base = family.base_name
+    kind = "gauge" if family.type is Type.INFO else family.type.value
+    help_text = family.help.replace("\\", "\\\\").replace("\n", "\\n")
+    om_help = help_text.replace('"', '\\"')
+    text = f"# HELP {family.name} {help_text}\n# TYPE {family.name} {kind}\n"
+    openmetrics = f"# HELP {base} {om_help}\n# TYPE {base} {family.type.value}\n"
+    if family.unit:
+        openmetrics += f"# UNIT {base} {family.unit}\n"
+    return text, openmetrics
+
+
+def _compress(data: bytes) -> bytes:
+    packer = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, 31)
+    return packer.compress(data) + packer.flush()

@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One pass over one card: asking the driver, keeping rows, noting what did not read.
+
+A topic function asks for values and puts them; a ``DriverError`` inside
+``with card.attempt(families)`` becomes the fault of those families and the pass
+goes on. Only a lost card ends a pass early.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from types import TracebackType
+from typing import Any, TypeVar
+
+from cardwatch.families import BY_NAME
+from cardwatch.families.record import Family, Profile
+from cardwatch.nvml.calls import Driver, Handle
+from cardwatch.nvml.codes import (
+    GPU_IS_LOST,
+    NOT_SUPPORTED,
+    RESET_REQUIRED,
+    DriverError,
+    Outcome,
+)
+from cardwatch.nvml.fields import Field, decode, supported_by
+from cardwatch.sample import Rows
+
+T = TypeVar("T")
+
+RETRY_UNSUPPORTED_S = 60.0
+"""A call that a card does not support is asked again this often: modes can change."""
+
+STATIC_S = 300.0
+"""Facts fixed for a card (thresholds, limits by design) are read again this often."""
+
+
+class CardLost(Exception):
+    """The driver said that the card is gone; nothing more may be asked of this handle."""
+
+
+class Memo:
+    """What is remembered about one card between passes: never a reading, only facts."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+        self.static: dict[str, tuple[float, Any]] = {}
+        self.unsupported: dict[tuple[Any, ...], DriverError] = {}
+        self._unsupported_since = clock()
+
+    def expire(self) -> None:
+        """Forget what is due to be asked again."""
+        if self.clock() - self._unsupported_since >= RETRY_UNSUPPORTED_S:
+            self.unsupported.clear()
+            self._unsupported_since = self.clock()
+
+
+class _Attempt:
+    """Context that turns a ``DriverError`` into faults of the named families."""
+
+    __slots__ = ("_card", "_families")
+
+    def __init__(self, card: CardPass, families: tuple[str, ...]) -> None:
+        self._card = card
+        self._families = families
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        if not isinstance(error, DriverError):
+            return False
+        for family in self._families:
+            self._card.fault(family, error)
+        return True
+
+
+class CardPass:
+    """Collects rows and faults of one card, or of one MIG instance of it.
+
+    ``profile`` says which families are wanted; ``driver_version`` gates field
+    ids. ``lost`` is left to the caller as ``CardLost``.
+    """
+
+    def __init__(
+        self,
+        driver: Driver,
+        handle: Handle,
+        memo: Memo,
+        profile: Profile,
+        driver_version: str = "",
+    ) -> None:
+        self.driver = driver
+        self.handle = handle
+        self.memo = memo
+        self.profile = profile
+        self.driver_version = driver_version
+        self.rows: dict[str, Rows] = {}
+        self.faults: dict[str, str] = {}
+        self.reasons: dict[str, bool] | None = None
+        self.mig: list[Any] = []
+        self.reset_required = False
+
+    # -- asking -----------------------------------------------------------------
+
+    def ask(self, name: str, *args: Any) -> Any:
+        """Make a call on this card's handle.
+
+        Raises ``DriverError``; raises ``CardLost`` when the card is gone. An
+        answer "not supported" is remembered and not asked for again for a while.
+        """
+        key = (name, args)
+        known = self.memo.unsupported.get(key)
+        if known is not None:
+            raise known
+        try:
+            return self.driver.call(name, self.handle, *args)
+        except DriverError as error:
+            if error.code == GPU_IS_LOST:
+                raise CardLost from None
+            if error.code == RESET_REQUIRED:
+                self.reset_required = True
+            if error.outcome is Outcome.UNSUPPORTED:
+                self.memo.unsupported[key] = error
+            raise
+
+    def ask_first(self, *calls: tuple[Any, ...]) -> Any:
+        """Ask in order until one call is supported; raise the last error otherwise."""
+        for call in calls[:-1]:
+            try:
+                return self.ask(*call)
+            except DriverError as error:
+                if error.outcome is not Outcome.UNSUPPORTED:
+                    raise
+        return self.ask(*calls[-1])
+
+    def static(self, key: str, read: Callable[[], T]) -> T:
+        """Return a fact that does not change for this card, read once in a while."""
+        known = self.memo.static.get(key)
+        now = self.memo.clock()
+        if known is not None and now - known[0] < STATIC_S:
+            return known[1]  # type: ignore[no-any-return]
+        value = read()
+        self.memo.static[key] = (now, value)
+        return value
+
+    def fields(self, wanted: Sequence[tuple[Field, int]]) -> list[int | DriverError]:
+        """Read fields with their scopes in one call; one answer or error per field.
+
+        A field that this driver gives another meaning is not asked for and
+        answers "not supported".
+        """
+        found = {(f.id, scope): self._unaskable(f, scope) for f, scope in wanted}
+        asked = [(f, scope) for f, scope in wanted if found[f.id, scope] is None]
+        if asked:
+            answers = self.ask("DeviceGetFieldValues", tuple((f.id, s) for f, s in asked))
+            for (field, scope), answer in zip(asked, answers, strict=True):
+                found[field.id, scope] = self._field(field, scope, answer)
+        return [found[f.id, scope] for f, scope in wanted]  # type: ignore[misc]
+
+    def _unaskable(self, field: Field, scope: int) -> int | DriverError | None:
+        """Return why a field is not worth asking, or None when it is."""
+        if not supported_by(field, self.driver_version):
+            return DriverError(NOT_SUPPORTED)
+        return self.memo.unsupported.get(("field", field.id, scope))
+
+    def _field(self, field: Field, scope: int, answer: Sequence[int]) -> int | DriverError:
+        code, value_type, _latency, raw = answer
+        if code == 0:
+            return decode(field, value_type, raw)
+        error = DriverError(code)
+        if code == GPU_IS_LOST:
+            raise CardLost
+        if error.outcome is Outcome.UNSUPPORTED:
+            self.memo.unsupported["field", field.id, scope] = error
+        return error
+
+    # -- keeping ----------------------------------------------------------------
+
+    def wants(self, family: str, first_label: str | None = None) -> bool:
+        """Say whether the profile exports this family, or this row of it."""
+        return wanted(self.profile, family, first_label)
+
+    def attempt(self, *families: str) -> _Attempt:
+        """Guard a block of asking and putting: its error is the fault of these families."""
+        return _Attempt(self, families)
+
+    def put(
+        self, family: str, value: Any, *labels: str, scale: int = 1, per: int = 1
+    ) -> None:
+        """Keep one row, value times ``scale`` or divided by ``per``, if it is in range.
+
+        Dividing by 1000 keeps 667161 mW exact where multiplying by 0.001 would not.
+        """
+        if not wanted(self.profile, family, labels[0] if labels else None):
+            return
+        if isinstance(value, DriverError):
+            self.fault(family, value)
+        elif isinstance(value, bool) or not isinstance(value, (int, float)):
+            self.faults[family] = "not_a_number"
+        else:
+            self._keep(BY_NAME[family], labels, value * scale if per == 1 else value / per)
+
+    def _keep(self, record: Family, labels: tuple[str, ...], value: float) -> None:
+        if record.accept is not None and not record.accept[0] <= value <= record.accept[1]:
+            self.faults[record.name] = "out_of_range"
+        elif value or record.nonzero_profile is None or record.profile <= self.profile:
+            self.rows.setdefault(record.name, []).append((labels, value))
+
+    def absent(self, *families: str) -> None:
+        """Note that the card or its present mode does not have these readings."""
+        for family in families:
+            self.fault(family, DriverError(NOT_SUPPORTED))
+
+    def fault(self, family: str, error: DriverError) -> None:
+        """Note that a family, or one row of it, did not read.
+
+        A failure outweighs a denial, which outweighs "not supported": the worst
+        is what somebody must know about.
+        """
+        if not wanted(self.profile, family, None):
+            return
+        outcome = error.outcome
+        fault = error.name if outcome is Outcome.FAILED else outcome.value
+        known = self.faults.get(family)
+        if known is None or _weight(fault) > _weight(known):
+            self.faults[family] = fault
+
+    def read(
+        self, family: str, name: str, *args: Any, per: int = 1, not_told: int | None = None
+    ) -> None:
+        """Make one call and put its answer as the only row of a family.
+
+        ``not_told`` is the driver's word for "I do not know", which is absence and no fault.
+        """
+        if self.wants(family):
+            with self.attempt(family):
+                answer = self.ask(name, *args)
+                if answer == not_told:
+                    self.absent(family)
+                else:
+                    self.put(family, answer, per=per)
+
+
+def _weight(fault: str) -> int:
+    return {Outcome.UNSUPPORTED.value: 0, Outcome.DENIED.value: 1}.get(fault, 2)
+
+
+@lru_cache(maxsize=4096)
+def wanted(profile: Profile, family: str, first_label: str | None) -> bool:
+    """Say whether a profile exports a family at all, or the row with this first label."""
+    record = BY_NAME[family]
+    if record.nonzero_profile is not None and record.nonzero_profile <= profile:
+        return True
+    if first_label is None:
+        return min([record.profile, *record.split.values()]) <= profile
+    return record.profile_of(first_label) <= profile

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One run over the cards of this node: host facts, roster, source and the page, kept current.
+
+``serve`` keeps a session for ever; ``snapshot``, ``capture`` and ``doctor``
+hold one until they have seen a pass.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+from cardwatch.exposition.text import Page, Renderer
+from cardwatch.host.facts import HostFacts, HostPaths, read, replaced_by
+from cardwatch.settings.load import state_directory
+from cardwatch.settings.table import Settings
+from cardwatch.supervisor.cards import Cards
+from cardwatch.supervisor.gpu import GpuSource
+from cardwatch.supervisor.roster import Roster
+from cardwatch.supervisor.snapshot import Identity, SeriesBuilder, Snapshot, take
+
+log = logging.getLogger("cardwatch.session")
+
+TICK_S = 0.2
+HOST_FACTS_S = 60.0
+RETRY_S = 5.0
+_MIN_RENDER_GAP_S = 0.05
+_STOP_S = 2.5
+
+
+class Session:
+    """Owns the source and renders a page whenever something changed, and every interval."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        environment: dict[str, str] | None = None,
+        record: bool = False,
+        on_answers: Callable[[list[Any]], None] | None = None,
+        keep_state: bool = True,
+    ) -> None:
+        self.settings = settings
+        self._environment = environment or {}
+        self.state_dir = state_directory(settings, self._environment) if keep_state else None
+        self.roster = Roster(self.state_dir)
+        self.roster.load()
+        if self.roster.problem:
+            log.error("state is kept in memory only: %s", self.roster.problem)
+        self._note_node(time.time())
+        self.cards = Cards(self.roster, settings.interval)
+        self.source = GpuSource(
+            settings=self._child_settings(record=record),
+            cards=self.cards,
+            deadline=settings.deadline,
+            on_change=self._changed,
+            on_answers=on_answers,
+            revoked_exit=settings.revoked_exit,
+        )
+        self.host = HostFacts()
+        self._real_host = HostFacts()
+        self._host_reading: asyncio.Task[None] | None = None
+        self._changed_event = asyncio.Event()
+        self._seen: list[asyncio.Event] = []
+        self.apply(settings)
+        self.page = self._render()
+        self.rendered_at = time.monotonic()
+
+    def apply(self, settings: Settings) -> None:
+        """Take on what can change while running: identity, labels, profile, intervals."""
+        self.settings = settings
+        self.identity = Identity(
+            node=node_name(settings, self._environment),
+            backend="nvml" if settings.backend == "auto" else settings.backend,
+            profile=settings.profile,
+            interval=settings.interval,
+            expected_gpus=settings.expect_gpus,
+        )
+        self.renderer = Renderer(
+            node_label=not settings.no_node_label, constant=dict(settings.labels)
+        )
+        self._builder = SeriesBuilder(lambda: self.renderer.dropped)
+        self.cards.interval = settings.interval
+        self.source.deadline = settings.deadline
+        fresh = self._child_settings(record=bool(self.source.settings["record"]))
+        if fresh != self.source.settings:
+            self.source.settings = fresh
+            self.source.terminate()  # the next child starts with the new settings
+
+    def _child_settings(self, *, record: bool) -> dict[str, Any]:
+        s = self.settings
+        simulated_log = self.state_dir / "kmsg" if s.backend == "sim" and self.state_dir else None
+        known_epoch = getattr(self, "source", None)
+        return {
+            "backend": "nvml" if s.backend == "auto" else s.backend,
+            "profile": int(s.profile),
+            "interval": s.interval,
+            "retry": RETRY_S,
+            "heartbeat": min(1.0, s.interval, s.deadline / 2),
+            "devfs": str(s.path_devfs),
+            "scenario": s.scenario,
+            "capture": str(s.capture) if s.capture else None,
+            "epoch": known_epoch.settings["epoch"] if known_epoch else time.time(),
+            "seed": None,
+            "kmsg": str(simulated_log) if simulated_log else None,
+            "record": record,
+        }
+
+    def _note_node(self, now: float) -> None:
+        if self.roster.node_first_seen is None:
+            self.roster.node_first_seen = now
+            self.roster.save(now, force=True)
+
+    # -- running ---------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Look after the source and render, until cancelled."""
+        last_render = last_host = float("-inf")
+        while True:
+            self.source.tick()
+            now = time.monotonic()
+            if now - last_host >= HOST_FACTS_S and self._host_reading_done():
+                last_host = now
+                self._host_reading = asyncio.create_task(self._read_host())
+            due = now - last_render >= self.settings.interval
+            if due or (self._changed_event.is_set() and now - last_render >= _MIN_RENDER_GAP_S):
+                self._changed_event.clear()
+                last_render = now
+                self._refresh()
+            await self._next_turn(last_render)
+
+    async def _next_turn(self, last_render: float) -> None:
+        if self._changed_event.is_set():
+            # Several frames may come at once: one page for all of them.
+            await asyncio.sleep(max(0.0, last_render + _MIN_RENDER_GAP_S - time.monotonic()))
+            return
+        try:
+            await asyncio.wait_for(self._changed_event.wait(), TICK_S)
+        except (asyncio.TimeoutError, TimeoutError):
+            pass
+
+    def _changed(self) -> None:
+        self._changed_event.set()
+
+    def _host_reading_done(self) -> bool:
+        return self._host_reading is None or self._host_reading.done()
+
+    async def _read_host(self) -> None:
+        """Read host facts in a thread; one that hangs is not started again, facts stay absent."""
+        paths = HostPaths(
+            self.settings.path_procfs, self.settings.path_sysfs, self.settings.path_devfs
+        )
+        self._real_host = await asyncio.to_thread(read, paths)
+        self._changed()
+
+    def _refresh(self) -> None:
+        if self.settings.simulated:
+            self.host = replaced_by(self._real_host, self.source.host)
+        else:
+            self.host = self._real_host
+        now = time.time()
+        self.cards.forget(self.roster.forgotten())
+        self.roster.save(now)
+        self.page = self._render()
+        self.rendered_at = time.monotonic()
+        for event in self._seen:
+            event.set()
+
+    def _render(self) -> Page:
+        return self.renderer.render(self._builder.build(self.snapshot(), self.source))
+
+    def snapshot(self) -> Snapshot:
+        """Return what is known at this moment."""
+        return take(self.identity, self.source, self.host)
+
+    async def wait_until(self, condition: Callable[[], bool], timeout: float) -> bool:
+        """Wait until a condition holds after a refresh; False when the time ran out."""
+        event = asyncio.Event()
+        self._seen.append(event)
+        end = time.monotonic() + timeout
+        try:
+            while not condition():
+                event.clear()
+                left = end - time.monotonic()
+                if left <= 0:
+                    return False
+                try:
+                    await asyncio.wait_for(event.wait(), left)
+                except (asyncio.TimeoutError, TimeoutError):
+                    return condition()
+            return True
+        finally:
+            self._seen.remove(event)
+
+    async def stop(self) -> None:
+        """End the child, waiting no longer than the stop budget allows, and keep the roster."""
+        self.source.detached_until = float("inf")  # no new child from here on
+        self.source.terminate()
+        end = time.monotonic() + _STOP_S
+        while time.monotonic() < end:
+            self.source.tick()
+            if self.source.child is None:
+                break
+            await asyncio.sleep(0.02)
+        self.roster.save(time.time(), force=True)
+
+
+def node_name(settings: Settings, environment: dict[str, str]) -> str:
+    """Return the value of the node label: setting, then $NODE_NAME, then the host name."""
+    return settings.node_name or environment.get("NODE_NAME") or socket.gethostname()
+
+
