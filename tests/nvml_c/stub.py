@@ -110,10 +110,12 @@ class Stub:
         if process_stride != 24:
             self._options["process_stride"] = str(process_stride)
             self._missing.add("nvmlDeviceGetRunningProcessDetailList")
-        counters = self.directory / "control.calls"
+        # A new file each time: a process of an earlier stub here may have the old one mapped.
+        counters = self.directory / "control.calls.new"
         counters.write_bytes(b"NVMLSTUB".ljust(_FILE_SIZE, b"\0"))
         with counters.open("r+b") as file:
             self._shared = mmap.mmap(file.fileno(), _FILE_SIZE)
+        counters.replace(self.directory / "control.calls")
         self.library = build(self.directory / "lib", self._missing)
         self._write()
 

@@ -120,7 +120,6 @@ def test_a_long_url_is_414(served: Served) -> None:
         b"nonsense\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(50),
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-        b"GET /metrics\r\n\r\n",
         b"GET /metr\xffics HTTP/1.1\r\nHost: x\r\n\r\n",
         b"GET /metrics HTTP/1.1\r\nno colon here\r\n\r\n",
         b"GET /metrics HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
@@ -138,22 +137,27 @@ def test_garbage_is_400_without_noise(
     assert caplog.records == []
 
 
+@pytest.mark.parametrize("line", [b"GET /metrics", b"GET /metrics HTTP/2.0"])
+def test_other_versions_of_http_are_505(served: Served, line: bytes) -> None:
+    """HTTP/0.9 and HTTP/2 without TLS are told what is spoken here."""
+    assert statuses(served.exchange(line + b"\r\nHost: x\r\n\r\n"))[0] == 505
+
+
+FRAGMENTS = [
+    *(b"GET / HTTP/1.1\r\n", b"Host: x\r\n", b"\r\n", b"Content-Length: 3\r\n", b"0\r\n", b"abc"),
+    *(b"Transfer-Encoding: chunked\r\n", b"Upgrade: h2c\r\n", b"Connection: upgrade\r\n"),
+    *(b"Expect: 100-continue\r\n", b"POST ", b"HTTP/1.0", b"%zz", b"\0"),
+]
+SENT = st.one_of(
+    st.binary(max_size=300),
+    st.lists(st.sampled_from(FRAGMENTS), max_size=12).map(b"".join),
+)
+
+
 @settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(
-    st.one_of(
-        st.binary(max_size=300),
-        st.lists(
-            st.sampled_from(
-                [b"GET / HTTP/1.1\r\n", b"Host: x\r\n", b"\r\n", b"Content-Length: 3\r\n", b"0\r\n"]
-                + [b"Transfer-Encoding: chunked\r\n", b"abc", b"Upgrade: h2c\r\n", b"POST ", b"\0"]
-                + [b"Connection: upgrade\r\n", b"Expect: 100-continue\r\n", b"%zz", b"HTTP/1.0"]
-            ),
-            max_size=12,
-        ).map(b"".join),
-    )
-)
+@given(SENT)
 def test_no_bytes_stop_the_server(served: Served, sent: bytes) -> None:
     """Whatever a peer sends, its connection ends and the next peer is served."""
     with served.connect() as sock:

@@ -135,9 +135,7 @@ class Served:
         connection = (
             http.client.HTTPConnection(host, self.port, timeout=CLIENT_TIMEOUT_S)
             if tls is None
-            else http.client.HTTPSConnection(
-                host, self.port, timeout=CLIENT_TIMEOUT_S, context=tls
-            )
+            else http.client.HTTPSConnection(host, self.port, timeout=CLIENT_TIMEOUT_S, context=tls)
         )
         with contextlib.closing(connection):
             connection.request(method, path, headers=headers or {})
@@ -233,6 +231,16 @@ def read_all(sock: socket.socket) -> bytes:
         if not data:
             return bytes(received)
         received += data
+
+
+def read_until(sock: socket.socket, end: bytes) -> bytes:
+    """Read on an open connection up to these bytes."""
+    received = b""
+    while end not in received:
+        data = sock.recv(65536)
+        assert data, received
+        received += data
+    return received
 
 
 def statuses(stream: bytes) -> list[int]:

@@ -147,12 +147,12 @@ CUDA {escape(snap.node.get("cuda_driver_version", "not known"))}</p>
 def _status_row(view: View) -> str:
     readings = view.sample.rows if view.sample else {}
     cells = [
-        shape.format(readings[family][0][1]) if family in readings else "–"
+        shape.format(readings[family][0][1]) if family in readings else "-"
         for _, family, shape in _COLUMNS
     ]
     state = view.state if view.cause is None else f"{view.state} ({view.cause})"
     mark = "" if view.up and view.state == "ok" else ' class="bad"'
-    texts = [str(view.index), state, view.card.info.get("model", "–"), *cells, view.card.uuid]
+    texts = [str(view.index), state, view.card.info.get("model", "-"), *cells, view.card.uuid]
     inner = "".join(
         f"<td{mark if number == 1 else ''}>{html.escape(text)}</td>"
         for number, text in enumerate(texts)

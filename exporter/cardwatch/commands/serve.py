@@ -14,7 +14,9 @@ import faulthandler
 import logging
 import os
 import signal
+import socket
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 
 from cardwatch import __version__
@@ -74,7 +76,7 @@ class _Exporter:
         self._stop: asyncio.Event
         self._status = 0
 
-    async def serve(self, sockets: list[object]) -> int:
+    async def serve(self, sockets: Sequence[socket.socket]) -> int:
         """Run until stopped; everything is gone within four seconds after that."""
         self._stop = asyncio.Event()
         self.session = Session(self._settings, environment=dict(os.environ))
@@ -86,7 +88,7 @@ class _Exporter:
             api="all" if self._settings.api == "all" else "loopback",
             detach=self._settings.detach_endpoint,
         )
-        server = HttpServer(app, sockets, self._live)  # type: ignore[arg-type]
+        server = HttpServer(app, sockets, self._live)
         await server.start()
         self._install_signals()
         self._announce(server.addresses)
@@ -100,7 +102,7 @@ class _Exporter:
         return self._status
 
     def _look_at(self, tasks: list[asyncio.Task[None]]) -> None:
-        """A loop that ended by itself is a bug: say so, and let the unit restart us."""
+        """Say so when a loop ended by itself: a bug, and the unit shall restart us."""
         for task in tasks:
             if task.done() and not task.cancelled() and task.exception() is not None:
                 log.critical("internal error, ending", exc_info=task.exception())

@@ -27,8 +27,11 @@ VERSION = 1
 
 _MAX_LINE = 64 * 1024 * 1024
 
-Note = tuple[str, list[Any], dict[str, Any]]
-"""(call, arguments with handles as tokens, {"ok": answer} | {"error": code} | {"hang": true})."""
+Result = dict[str, Any]
+"""{"ok": answer} | {"error": code} | {"hang": true}."""
+
+Note = tuple[str, list[Any], Result]
+"""(call, arguments with handles as tokens, result)."""
 
 
 class CaptureError(ValueError):
@@ -131,8 +134,9 @@ class RecordedDriver:
         self._lock = threading.Lock()
 
     def host_facts(self) -> dict[str, Any]:
-        """What the captured host showed besides the driver."""
-        return dict(self.header.get("host", {}))
+        """Return what the captured host showed besides the driver."""
+        host = self.header.get("host")
+        return dict(host) if isinstance(host, dict) else {}
 
     def call(self, name: str, *args: Any) -> Any:
         """Serve the recorded answer; hangs where the driver hung."""
@@ -154,7 +158,7 @@ class RecordedDriver:
                 return None
             raise DriverError(NO_PERMISSION)
         if "hang" in result:
-            self._wait()
+            self._wait()  # for ever, as the driver did
         if "error" in result:
             raise DriverError(int(result["error"]))
         return result.get("ok")
@@ -163,7 +167,7 @@ class RecordedDriver:
         result = self._lookup(_key("DeviceGetFieldValues", [handle, list(request)]))
         return (NO_DATA, 0, 0, 0) if result is None else tuple(result["ok"])
 
-    def _lookup(self, key: str) -> dict[str, Any] | None:
+    def _lookup(self, key: str) -> Result | None:
         # Facts that are read once stand only in an earlier pass.
         for answers in reversed(self._passes[: max(self._index, 0) + 1]):
             if key in answers:
@@ -175,7 +179,7 @@ def _key(name: str, args: list[Any]) -> str:
     return json.dumps([name, args], separators=(",", ":"))
 
 
-def _load(path: Path) -> tuple[dict[str, Any], list[dict[str, dict[str, Any]]]]:
+def _load(path: Path) -> tuple[dict[str, Any], list[dict[str, Result]]]:
     try:
         with path.open(encoding="utf-8") as file:
             lines = [line for line in iter(lambda: file.readline(_MAX_LINE), "") if line.strip()]
@@ -205,8 +209,8 @@ def _object(path: Path, number: int, line: str) -> dict[str, Any]:
     return value
 
 
-def _pass(path: Path, number: int, line: str) -> dict[str, dict[str, Any]]:
-    answers: dict[str, dict[str, Any]] = {}
+def _pass(path: Path, number: int, line: str) -> dict[str, Result]:
+    answers: dict[str, Result] = {}
     for note in _object(path, number, line).get("answers", ()):
         try:
             name, args, result = note

@@ -221,7 +221,7 @@ class Probe:
         frame.resident, frame.cpu = _resident_bytes(), time.process_time()
         if frame.pass_done:
             frame.host = self._backend.host_facts()
-        frame.answers = self._backend.take_answers() if frame.pass_done else None
+        frame.answers = self._backend.take_answers()
         self._write(encode_frame(frame))
         frame.cards, frame.answers, frame.pass_done = [], None, False
 

@@ -14,7 +14,8 @@ from cardwatch.nvml.fields import ALL_LINKS, NVLINK_ERRORS, SCOPE_GPU, Field
 from cardwatch.readings.card import CardPass
 
 _FAMILIES = ("gpu_nvlink_active_links", "gpu_nvlink_errors_total", "gpu_nvlink_supported_links",
-             "gpu_nvlink_transmit_bytes_total", "gpu_nvlink_receive_bytes_total")  # fmt: skip
+             "gpu_nvlink_transmit_bytes_total", "gpu_nvlink_receive_bytes_total",
+             "gpu_nvlink_up", "gpu_nvlink_link_errors_total")  # fmt: skip
 _UP = (1, 2, 3)  # active, asleep, active without traffic
 _TRAFFIC = (
     ("gpu_nvlink_transmit_bytes_total", ((f.NVLINK_DATA_TX_KIB, 1024), (f.NVLINK5_TX_BYTES, 1))),
@@ -43,7 +44,7 @@ def _link_count(card: CardPass) -> int:
 
 
 def _read_states(card: CardPass, links: int) -> None:
-    with card.attempt("gpu_nvlink_active_links"):
+    with card.attempt("gpu_nvlink_active_links", "gpu_nvlink_up"):
         states = card.fields([(f.NVLINK_STATE, link) for link in range(links)])
         if all(_unsupported(state) for state in states):
             states = [_state_by_call(card, link) for link in range(links)]
@@ -104,6 +105,9 @@ def _first_known(
 
 def _read_link_errors(card: CardPass, links: int, kinds: list[tuple[str, Field]]) -> None:
     wanted = [(kind, field, link) for kind, field in kinds for link in range(links)]
+    if not wanted:
+        card.absent("gpu_nvlink_link_errors_total")
+        return
     values = card.fields([(field, link) for _, field, link in wanted])
     for (kind, _, link), value in zip(wanted, values, strict=True):
         # A link that is not wired answers "not supported": nothing to say about it.

@@ -50,6 +50,7 @@ def _read_thresholds(card: CardPass) -> None:
 
 def _read_fans(card: CardPass) -> None:
     family = "gpu_fan_speed_ratio"
+    fans = 0  # stays so when neither call answers
     with card.attempt(family):
         try:
             fans = int(card.static("fans", lambda: card.ask("DeviceGetNumFans")))

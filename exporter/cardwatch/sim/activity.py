@@ -6,7 +6,9 @@ time in constant time, so that a process started later continues the same
 counters, and a counter is always the integral of the gauge beside it.
 
 Time is cut into cycles of equal length with one job each. A job starts anywhere
-in its cycle but always fits, so whole cycles have one known integral.
+in its cycle but always fits, so whole cycles have one known integral. That is a
+multiple of a power of two, so that adding cycles never rounds: a counter that
+fell by one byte from one idle moment to the next would look like a restart.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ _TENANT = 4  # this many neighbouring cards run one job together
 _RIPPLE = 0.02
 _STEP_S = 9.0  # length of one wave of the ripple: a training step and its checkpoint
 _HUMP_RAMP_S = 8.0
+_GRID = 2.0**-20
 
 
 def mix(*parts: int) -> int:
@@ -35,6 +38,10 @@ def mix(*parts: int) -> int:
 def fraction(*parts: int) -> float:
     """Hash whole numbers to [0, 1)."""
     return (mix(*parts) >> 11) / (1 << 53)
+
+
+def _on_grid(seconds: float) -> float:
+    return round(seconds / _GRID) * _GRID
 
 
 class Job(NamedTuple):
@@ -100,8 +107,12 @@ class Activity:
         self._hump = (0.35 * self._length, 0.6 * self._length)
         plateau = self._length - 2 * self._ramp
         self._ripple_period = plateau / round(plateau / _STEP_S)
-        self._capped = (self._hump[0] + _HUMP_RAMP_S, self._hump[1] - _HUMP_RAMP_S)
-        self._per_cycle = self._job_area(self._length)
+        self._capped = (
+            _on_grid(self._hump[0] + _HUMP_RAMP_S),
+            _on_grid(self._hump[1] - _HUMP_RAMP_S),
+        )
+        self._per_cycle = math.inf
+        self._per_cycle = _on_grid(self._job_area(math.nextafter(self._length, 0.0)))
 
     def job(self, t: float) -> Job:
         """Give the job of the cycle that holds ``t``."""
@@ -139,10 +150,12 @@ class Activity:
     def _job_area(self, age: float) -> float:
         if age <= 0.0:
             return 0.0
+        if age >= self._length:
+            return self._per_cycle
         area = self._level * _plateau_area(age, 0.0, self._length, self._ramp)
         area += self._hump_height * _plateau_area(age, *self._hump, _HUMP_RAMP_S)
         flat = age - self._ramp
         if 0.0 < flat < self._length - 2 * self._ramp:
             phase = 2 * math.pi * flat / self._ripple_period
             area += _RIPPLE * self._ripple_period / (2 * math.pi) * (1 - math.cos(phase))
-        return area
+        return min(area, self._per_cycle)

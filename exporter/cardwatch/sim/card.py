@@ -10,6 +10,7 @@ answers takes the difference to the last driver load.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -144,21 +145,29 @@ class Card:
 
     def work(self, t: float) -> float:
         """Integrate the load that was really done, in seconds of full load."""
-        area = self.activity.area(t)
-        for each in self._deratings:
-            if each.start < t:
-                done = self.activity.area(min(t, each.end)) - self.activity.area(each.start)
-                area -= (1 - each.factor) * done
-        return area
+        return self._through_deratings(self.activity.area, t)
 
     def capped_seconds(self, t: float) -> float:
         """Count seconds at the power limit, those of deratings excepted."""
-        seconds = self.activity.capped_seconds
-        total = seconds(t)
+        return self._through_deratings(self.activity.capped_seconds, t, within=0.0)
+
+    def _through_deratings(
+        self, area: Callable[[float], float], t: float, within: float | None = None
+    ) -> float:
+        """Sum an integral up to ``t``, scaled by ``within`` or its factor in each derating.
+
+        Piece by piece and forwards: all but the last piece are constants, so the
+        sum cannot fall by rounding.
+        """
+        total = mark = 0.0
         for each in self._deratings:
-            if each.start < t:
-                total -= seconds(min(t, each.end)) - seconds(each.start)
-        return total
+            if t <= each.start:
+                break
+            start, end = area(each.start), area(min(t, each.end))
+            total += start - mark
+            total += (each.factor if within is None else within) * (end - start)
+            mark = end
+        return total + (area(t) - mark)
 
     def temperature_c(self, t: float) -> float:
         """Follow the mean power of the last seconds, and the heat of faults."""

@@ -28,7 +28,8 @@ from cardwatch.sim.view import View
 
 _POLL_S = 0.05  # how often a hung call looks whether its fault is over
 _STEPS_PER_S = 100  # calls within one step of time see the same card
-_OLDER_MODULE = "535.54.03"
+_SEED = 1
+_OTHER_MODULE = "535.54.03"
 _MAX_INSTANCES = 7
 
 
@@ -43,7 +44,7 @@ class Handle(NamedTuple):
 class SimDriver:
     """A ``Driver`` over a scenario.
 
-    ``seed`` None takes the scenario's, else 1. The keyword arguments after
+    ``seed`` None takes the scenario's, else a fixed one. The keyword arguments after
     ``kmsg_path`` are for tests: how to wait, what a crash does, how a process
     goes deaf, and when the machine booted.
     """
@@ -63,7 +64,8 @@ class SimDriver:
         boot: float | None = None,
     ) -> None:
         self.scenario, self.epoch = scenario, epoch
-        self.seed = seed if seed is not None else (scenario.seed or 1)
+        chosen = (seed, scenario.seed, _SEED)
+        self.seed = next(each for each in chosen if each is not None)
         self._clock, self._sleep = clock, sleep
         self._release = scenario.driver_release
         self._missing = releases.missing_symbols(self._release)
@@ -262,7 +264,7 @@ class SimDriver:
         facts = self._node.timeline.at(t)
         module = None if facts.gone else self.scenario.driver
         if facts.mismatch is not None:
-            module = facts.mismatch.values.get("module", _OLDER_MODULE)
+            module = facts.mismatch.values.get("module", _OTHER_MODULE)
         return {
             "detected_gpus": len(self._cards),
             "pci": [plan.card.identity.pci.sysfs for plan in self._cards],

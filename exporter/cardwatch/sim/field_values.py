@@ -20,6 +20,7 @@ from cardwatch.nvml.fields import (
 )
 from cardwatch.sim.faults import Fault
 from cardwatch.sim.models import ADA
+from cardwatch.sim.plan import CardFacts
 from cardwatch.sim.releases import Release, event_counters_moved, last_field
 from cardwatch.sim.view import ECC_TYPES, View
 
@@ -219,16 +220,21 @@ def _recovery_action(view: View, _scope: int) -> int:
     return view.facts.recovery_action
 
 
+def _never(_repairs: CardFacts) -> int:
+    """Answer 0 for a card that has such repairs: ours are all of uncorrected errors."""
+    return 0
+
+
 _ECC_FIELDS = _ecc_fields()
 
 _FIELDS: dict[int, Known] = {
     1: Known(_ecc_mode, TYPE_UINT),
     2: Known(_ecc_mode, TYPE_UINT),
     **_ECC_FIELDS,
-    29: Known(lambda view, _: 0 * view.retired_pages.remapped, TYPE_UINT),
+    29: Known(lambda view, _: _never(view.retired_pages), TYPE_UINT),
     30: Known(lambda view, _: view.retired_pages.remapped, TYPE_UINT),
     31: Known(lambda view, _: int(view.retired_pages.pending), TYPE_UINT),
-    92: Known(lambda view, _: 0 * int(view.retired_pages.pending), TYPE_UINT),
+    92: Known(lambda view, _: _never(view.retired_pages), TYPE_UINT),
     93: Known(lambda view, _: int(view.retired_pages.pending), TYPE_UINT),
     38: _nvlink_errors("crc_flit", 1, 3, per_link=False),
     45: _nvlink_errors("crc_data", 1, 3, per_link=False),
@@ -246,7 +252,7 @@ _FIELDS: dict[int, Known] = {
     94: Known(lambda view, _: view.replays, TYPE_UINT),
     138: _nvlink_bytes(1, 4, 1024, received=False),
     139: _nvlink_bytes(1, 4, 1024, received=True),
-    142: Known(lambda view, _: 0 * view.row_remaps.remapped, TYPE_UINT),
+    142: Known(lambda view, _: _never(view.row_remaps), TYPE_UINT),
     143: Known(lambda view, _: view.row_remaps.remapped, TYPE_UINT),
     144: Known(lambda view, _: int(view.row_remaps.pending), TYPE_UINT),
     145: Known(lambda view, _: int(view.row_remaps.failure), TYPE_UINT),

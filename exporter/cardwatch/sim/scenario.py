@@ -1,6 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads a scenario file: the cards of a simulated node and what befalls them.
 
+The shape, all of it optional (see also ``scenarios/*.yaml``)::
+
+    seed: 7
+    driver: 580.95.05
+    cards: [{model: H100, count: 4}, {model: A100, ecc: false}]   # or a number
+    faults:
+      - {at: 60s, for: 30s, gpu: 2, fault: lost}
+
+``at`` counts from the node's epoch and is 0 when left out, without ``for`` a
+fault stays, without ``gpu`` it is of every card. Kinds and their keys:
+``faults.KINDS``. ``gpu`` is the card's place in ``cards``, whatever the driver lists.
+
 Everything is checked here, so that the rest of the package can trust a
 ``Scenario``. An error is one line that names file, key, value and what is allowed.
 """

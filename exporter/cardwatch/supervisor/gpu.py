@@ -37,14 +37,14 @@ class GpuSource:
 
     settings   sent to the child as they are.
     on_change  called when the page should be rendered anew.
-    on_answers called with the recorded driver answers of a pass.
+    on_answers called with recorded driver answers, and whether they end a pass.
     """
 
     settings: Mapping[str, Any]
     cards: Cards
     deadline: float
     on_change: Callable[[], None]
-    on_answers: Callable[[list[Any]], None] | None = None
+    on_answers: Callable[[list[Any], bool], None] | None = None
     revoked_exit: float = REVOKED_EXIT_S
 
     child: Child | None = None
@@ -181,7 +181,7 @@ class GpuSource:
         if self._all_hang(frame, {call.slot for call in hung}):
             self._replace("has every driver call past the deadline")
         if frame.answers is not None and self.on_answers is not None:
-            self.on_answers(frame.answers)
+            self.on_answers(frame.answers, frame.pass_done)
         if frame.cards or hung or frame.pass_done:
             self.on_change()
 

@@ -41,7 +41,7 @@ class Session:
         *,
         environment: dict[str, str] | None = None,
         record: bool = False,
-        on_answers: Callable[[list[Any]], None] | None = None,
+        on_answers: Callable[[list[Any], bool], None] | None = None,
         keep_state: bool = True,
     ) -> None:
         self.settings = settings

@@ -82,7 +82,7 @@ def _source_up(
     return False if knows or not source.started else None
 
 
-def _source_error(source: GpuSource, views: list[View], up: bool | None) -> str | None:
+def _source_error(source: GpuSource, views: list[View], up: bool | None) -> str | None:  # noqa: FBT001
     if source.detached_until is not None:
         return "detached"
     if source.away is not None:
@@ -98,7 +98,7 @@ def _source_error(source: GpuSource, views: list[View], up: bool | None) -> str 
     return causes.pop() if len(causes) == 1 else "unknown_error"
 
 
-def _readiness(source: GpuSource, up: bool | None, error: str | None) -> tuple[bool, str]:
+def _readiness(source: GpuSource, up: bool | None, error: str | None) -> tuple[bool, str]:  # noqa: FBT001
     if not source.started and source.detached_until is None:
         return False, "the first sample is not done"
     if up is False or source.detached_until is not None:

@@ -2,7 +2,7 @@
 """One HTTP connection, with an end to everything that a peer can draw out.
 
 Owns the limits on size and time of a connection, and the answers that are given
-before a request reaches the application (400, 408, 413, 414, 429, 431). It must
+before a request reaches the application (400, 408, 413, 414, 429, 431, 505). It must
 never log what a peer sent: a request line or header may carry a credential.
 
 It extends uvicorn's protocol, which parses with httptools. That parser has no
@@ -266,6 +266,8 @@ class Guard(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Hand the request to the application, unless too many wait already."""
+        if self.parser.get_http_version() not in ("1.1", "1.0"):
+            self._reject(505, "only HTTP/1.1 and HTTP/1.0 are spoken here")
         if len(self.pipeline) >= _PIPELINED:
             self._reject(429, f"more than {_PIPELINED} requests sent ahead of their answers")
         self._shared.refresh()

@@ -39,9 +39,14 @@ class Roster:
         """Give a copy that stays whole while connections leave."""
         return list(self._open)
 
+    @property
+    def full(self) -> bool:
+        """Tell whether one more comes at the cost of another."""
+        return len(self._open) >= self._limit
+
     def make_room(self) -> bool:
         """Make sure that one more fits, at the cost of the one idle longest."""
-        return len(self._open) < self._limit or self.evict_one()
+        return not self.full or self.evict_one()
 
     def evict_one(self) -> bool:
         """Close the connection idle longest; tell whether there was one."""

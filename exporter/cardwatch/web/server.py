@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import functools
 import logging
 import resource
 import socket
@@ -130,7 +131,10 @@ class HttpServer:
                     self._rest(listener, exc)
                     return
                 continue  # this one peer is gone already
+            crowded = self._roster.full
             self._admit(conn)
+            if crowded:
+                return  # an evicted connection keeps its descriptor for this turn
 
     def _rest(self, listener: socket.socket, exc: OSError) -> None:
         """Leave the socket alone for a while: it would stay readable and spin."""
@@ -152,10 +156,20 @@ class HttpServer:
         config = self._live.current
         guard = self._guard(config)
         self._roster.join(guard)
-        task = self._loop.create_task(self._open(guard, conn, config.context))
+        task = self._loop.create_task(self._connect(guard, conn, config.context))
         guard.opening = task
         self._opening.add(task)
-        task.add_done_callback(self._opening.discard)
+        task.add_done_callback(functools.partial(self._opened, guard, conn))
+
+    def _opened(self, guard: Guard, conn: socket.socket, task: asyncio.Task[None]) -> None:
+        self._opening.discard(task)
+        guard.opening = None
+        if task.cancelled() or task.exception() is not None:
+            # A task that was cancelled before its first step closed nothing.
+            guard.never_opened()
+            conn.close()
+        if not task.cancelled() and isinstance(task.exception(), Exception):
+            logger.debug("a connection did not open: %r", task.exception())
 
     def _guard(self, config: WebConfig) -> Guard:
         return Guard(
@@ -166,20 +180,6 @@ class HttpServer:
             admits=lambda transport: _admits(config, transport),
             loop=self._loop,
         )
-
-    async def _open(
-        self, guard: Guard, conn: socket.socket, context: ssl.SSLContext | None
-    ) -> None:
-        opened = False
-        try:
-            await self._connect(guard, conn, context)
-            opened = True
-        except (OSError, asyncio.TimeoutError) as exc:
-            logger.debug("a connection did not open: %s", type(exc).__name__)
-        finally:
-            guard.opening = None
-            if not opened:
-                guard.never_opened()
 
     async def _connect(
         self, guard: Guard, conn: socket.socket, context: ssl.SSLContext | None
