@@ -6,9 +6,9 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Generator
-from pathlib import Path
 
 import pytest
+from golden_files import GoldenFiles
 
 CI = os.environ.get("CI") == "true"
 
@@ -44,24 +44,3 @@ def promtool() -> str:
 def golden(request: pytest.FixtureRequest) -> GoldenFiles:
     """Compare text with a file below tests/golden, or write it with --update-golden."""
     return GoldenFiles(update=request.config.getoption("--update-golden"))
-
-
-class GoldenFiles:
-    """Golden files by name."""
-
-    def __init__(self, *, update: bool) -> None:
-        self._update = update
-        self._folder = Path(__file__).parent / "golden"
-
-    def check(self, name: str, text: str) -> Path:
-        """Fail with a diff when the text differs from the file; return the file."""
-        path = self._folder / name
-        if self._update:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-        assert path.exists(), f"{path} is missing; write it with `make golden`"
-        assert text.splitlines() == path.read_text().splitlines(), (
-            f"{path} differs; if the change is meant, `make golden` and review the diff"
-        )
-        assert text == path.read_text()
-        return path

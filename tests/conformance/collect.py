@@ -35,7 +35,9 @@ def main() -> None:
     beyond = asdict(backend.read(count + 3))
     versions = backend.versions()
     backend.close()
-    json.dump({"count": count, "passes": passes, "beyond": beyond, "versions": versions}, sys.stdout)
+    json.dump(
+        {"count": count, "passes": passes, "beyond": beyond, "versions": versions}, sys.stdout
+    )
 
 
 if __name__ == "__main__":

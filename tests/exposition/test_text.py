@@ -114,9 +114,7 @@ def test_site_labels_and_the_node_label_can_be_set() -> None:
 def test_help_and_type_stand_once_and_samples_together() -> None:
     """A strict parser accepts the page: one HELP and TYPE a family, samples not split."""
     series: Rows = {
-        f.name: [
-            (tuple(f"{name}{i}" for name in f.all_labels), float(i)) for i in range(2)
-        ]
+        f.name: [(tuple(f"{name}{i}" for name in f.all_labels), float(i)) for i in range(2)]
         for f in ALL
     }
     text = Renderer().render(series).text.decode()

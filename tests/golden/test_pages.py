@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import GoldenFiles
+from golden_files import GoldenFiles
 
 CAPTURES = Path(__file__).parents[1] / "captures"
 

@@ -77,6 +77,9 @@ class Backend(Protocol):
         """Return facts of a simulated or captured host; empty for the real one."""
         ...
 
+    def tick(self) -> None:
+        """Let what a simulation has scripted happen on time; does nothing elsewhere."""
+
     def take_answers(self) -> list[Any] | None:
         """Return driver answers noted since the last call; None when not recording."""
         ...

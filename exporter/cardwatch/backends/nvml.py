@@ -44,6 +44,7 @@ class NvmlBackend:
 
     def __init__(self, driver: Driver, options: Options) -> None:
         self._host: Callable[[], dict[str, Any]] = getattr(driver, "host_facts", dict)
+        self._tick: Callable[[], None] = getattr(driver, "tick", lambda: None)
         self._recorder = Recorder(driver) if options.record else None
         self._driver: Driver = options.watch(self._recorder or driver)
         self._profile = options.profile
@@ -91,6 +92,10 @@ class NvmlBackend:
     def host_facts(self) -> dict[str, Any]:
         """Return what the simulated or captured host shows besides the driver."""
         return self._host()
+
+    def tick(self) -> None:
+        """Let a simulated driver act by its clock; makes no driver call."""
+        self._tick()
 
     def take_answers(self) -> list[Any] | None:
         """Return what was recorded since the last call."""

@@ -1,3 +1,9 @@
 """tmp."""
-def add_arguments(p): pass
-def run(p): return 0
+
+
+def add_arguments(p):
+    pass
+
+
+def run(p):
+    return 0

@@ -158,5 +158,3 @@ def _status_row(view: View) -> str:
         for number, text in enumerate(texts)
     )
     return f"<tr>{inner}</tr>"
-
-

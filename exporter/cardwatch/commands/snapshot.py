@@ -53,9 +53,7 @@ async def one_pass(settings: Settings) -> tuple[Session, Snapshot]:
                       environment=dict(os.environ))  # fmt: skip
     running = asyncio.create_task(session.run())
     try:
-        await session.wait_until(
-            lambda: _complete(session), settings.deadline + _START_S
-        )
+        await session.wait_until(lambda: _complete(session), settings.deadline + _START_S)
         await session.wait_until(lambda: bool(session.source.node), 1.0)
         return session, session.snapshot()
     finally:

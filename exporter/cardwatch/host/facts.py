@@ -55,6 +55,7 @@ def replaced_by(real: HostFacts, shown: Mapping[str, Any]) -> HostFacts:
 
     Nothing of the real host may stand beside simulated cards, save its boot time.
     """
+
     def text(key: str) -> str:
         return str(shown.get(key) or "")
 

@@ -23,7 +23,9 @@ import pynvml
 from cardwatch.nvml.codes import FUNCTION_NOT_FOUND, DriverError
 
 _INSUFFICIENT_SIZE = 7
-_FIELD = struct.Struct("<IIqqiiQ")  # fieldId scopeId timestamp latencyUsec valueType nvmlReturn value
+_FIELD = struct.Struct(
+    "<IIqqiiQ"
+)  # fieldId scopeId timestamp latencyUsec valueType nvmlReturn value
 _FIELDS_PER_CALL = 100  # DCGM refuses more than NVML_FI_MAX; stay well below
 _UNKNOWN_MEMORY = 0xFFFFFFFFFFFFFFFF
 _NO_INSTANCE = 0xFFFFFFFF
@@ -143,7 +145,9 @@ def _process_stride() -> int:
     return 32 if early else 24
 
 
-def _process_list(kind: str) -> Callable[[Any], list[tuple[int, int | None, int | None, int | None]]]:
+def _process_list(
+    kind: str,
+) -> Callable[[Any], list[tuple[int, int | None, int | None, int | None]]]:
     base = f"nvmlDeviceGet{kind}RunningProcesses"
 
     def read(handle: Any) -> list[tuple[int, int | None, int | None, int | None]]:
@@ -250,7 +254,10 @@ _BUILDERS: dict[str, Callable[[], Callable[..., Any]]] = {
     "DeviceGetRetiredPages": lambda: _retired_pages,
     "DeviceGetGpuFabricInfo": lambda: _fabric,
     "DeviceGetAttributes": lambda: _members(
-        "DeviceGetAttributes_v2", "gpuInstanceSliceCount", "computeInstanceSliceCount", "memorySizeMB"
+        "DeviceGetAttributes_v2",
+        "gpuInstanceSliceCount",
+        "computeInstanceSliceCount",
+        "memorySizeMB",
     ),
     "DeviceGetComputeRunningProcesses": lambda: _process_list("Compute"),
     "DeviceGetGraphicsRunningProcesses": lambda: _process_list("Graphics"),

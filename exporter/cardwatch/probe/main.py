@@ -237,6 +237,7 @@ class Probe:
         ]
 
     def _check_surroundings(self) -> None:
+        self._backend.tick()
         if os.getppid() == 1:
             raise Stop
         if self._real and self._frame.error is not None and library.replaced():

@@ -191,9 +191,7 @@ class CardPass:
         """Guard a block of asking and putting: its error is the fault of these families."""
         return _Attempt(self, families)
 
-    def put(
-        self, family: str, value: Any, *labels: str, scale: int = 1, per: int = 1
-    ) -> None:
+    def put(self, family: str, value: Any, *labels: str, scale: int = 1, per: int = 1) -> None:
         """Keep one row, value times ``scale`` or divided by ``per``, if it is in range.
 
         Dividing by 1000 keeps 667161 mW exact where multiplying by 0.001 would not.

@@ -15,11 +15,15 @@ def read(card: CardPass) -> None:
     _read_pages(card)
     if card.wants("gpu_repair_pending"):
         with card.attempt("gpu_repair_pending"):
-            for unit, pending in zip(("channel", "tpc"), card.ask("DeviceGetRepairStatus"), strict=True):
+            for unit, pending in zip(
+                ("channel", "tpc"), card.ask("DeviceGetRepairStatus"), strict=True
+            ):
                 card.put("gpu_repair_pending", pending, unit)
     if card.wants("gpu_row_remap_banks"):
         with card.attempt("gpu_row_remap_banks"):
-            for availability, banks in zip(_BANKS, card.ask("DeviceGetRowRemapperHistogram"), strict=True):
+            for availability, banks in zip(
+                _BANKS, card.ask("DeviceGetRowRemapperHistogram"), strict=True
+            ):
                 card.put("gpu_row_remap_banks", banks, availability)
     with card.attempt("gpu_recovery_action"):
         (action,) = card.fields([(RECOVERY_ACTION, SCOPE_GPU)])

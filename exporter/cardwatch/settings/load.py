@@ -19,9 +19,7 @@ class SettingsError(Exception):
     """A setting that cannot be used; the message names where it stands and what is allowed."""
 
 
-def load(
-    flags: Mapping[str, Any], config: Path | None, environment: Mapping[str, str]
-) -> Settings:
+def load(flags: Mapping[str, Any], config: Path | None, environment: Mapping[str, str]) -> Settings:
     """Return the settings. ``flags`` holds those given on the command line, as text."""
     if config is None and environment.get(CONFIG_VARIABLE):
         config = Path(environment[CONFIG_VARIABLE])

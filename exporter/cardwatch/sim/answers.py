@@ -178,7 +178,8 @@ def _remap_histogram(view: View) -> tuple[int, int, int, int, int]:
 
 
 def _retired(view: View, cause: int) -> int:
-    return view.retired_pages.remapped if _within(cause, 2) else 0
+    pages = view.retired_pages  # not supported on cards that remap rows
+    return pages.remapped if _within(cause, 2) else 0
 
 
 def _repair(view: View) -> tuple[int, int]:

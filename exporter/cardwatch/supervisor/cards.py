@@ -221,9 +221,7 @@ class Cards:
         ``away``: state and cause for all of them, when the driver is away altogether.
         """
         owners = {uuid: index for index, uuid in self._owners().items()}
-        views = [
-            self._view(card, owners.get(uuid), now, away) for uuid, card in self.known.items()
-        ]
+        views = [self._view(card, owners.get(uuid), now, away) for uuid, card in self.known.items()]
         return sorted(views, key=lambda view: (view.index, view.card.uuid))
 
     def _view(

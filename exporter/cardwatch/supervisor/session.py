@@ -212,5 +212,3 @@ class Session:
 def node_name(settings: Settings, environment: dict[str, str]) -> str:
     """Return the value of the node label: setting, then $NODE_NAME, then the host name."""
     return settings.node_name or environment.get("NODE_NAME") or socket.gethostname()
-
-
