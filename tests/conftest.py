@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Generator
 
 import pytest
+
 from golden_files import GoldenFiles
 
 CI = os.environ.get("CI") == "true"

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nvml_c import BuildError, Stub
 
 from cardwatch.families import BY_NAME
 from cardwatch.families.record import Profile, Scope, Type
 from cardwatch.sample import STATES, WHOLE_CARD, CardSample, Frame, decode_frame, encode_frame
+from nvml_c import BuildError, Stub
 
 COLLECT = Path(__file__).with_name("collect.py")
 CAPTURES = Path(__file__).parents[1] / "captures"

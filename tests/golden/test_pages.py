@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from golden_files import GoldenFiles
 
 CAPTURES = Path(__file__).parents[1] / "captures"

@@ -25,9 +25,12 @@ _TRIES = 50
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of this command."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    forget = actions.add_parser("forget", help="take cards off the roster, so that they are not missed",
-                                description="Take cards off the roster in the state directory. "
-                                "Without arguments the roster is listed.")  # fmt: skip
+    forget = actions.add_parser(
+        "forget",
+        help="take cards off the roster, so that they are not missed",
+        description="Take cards off the roster in the state directory. "
+        "Without arguments the roster is listed.",
+    )
     forget.add_argument("uuid", nargs="*", metavar="UUID", help="cards to forget")
     forget.add_argument("--all", action="store_true", help="forget every card on the roster")
     flags.add(forget, _SETTINGS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NVIDIA display devices on the PCI bus, from sysfs: what is plugged in, whatever the driver says."""
+"""NVIDIA GPUs on the PCI bus, from sysfs: what is plugged in, whatever the driver says."""
 
 from __future__ import annotations
 
