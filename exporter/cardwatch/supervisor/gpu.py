@@ -270,6 +270,15 @@ class GpuSource:
         return self.passes > 0 or self.last_success is not None
 
     @property
+    def listed(self) -> int | None:
+        """Number of cards listed; None while the driver does not say, or hangs over it."""
+        frame = self.frame
+        if frame is None or frame.error is not None:
+            return None
+        stuck = any(c.slot is None and c.age >= self.deadline for c in frame.open_calls)
+        return None if stuck else frame.listed
+
+    @property
     def oldest_call_age(self) -> float | None:
         """Age of the longest open driver call, as of now; None when none is open."""
         frame = self.frame

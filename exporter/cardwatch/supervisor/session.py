@@ -8,8 +8,10 @@ hold one until they have seen a pass.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -63,7 +65,7 @@ class Session:
         )
         self.host = HostFacts()
         self._real_host = HostFacts()
-        self._host_reading: asyncio.Task[None] | None = None
+        self._host_reading: threading.Thread | None = None
         self._changed_event = asyncio.Event()
         self._seen: list[asyncio.Event] = []
         self.apply(settings)
@@ -125,7 +127,7 @@ class Session:
             now = time.monotonic()
             if now - last_host >= HOST_FACTS_S and self._host_reading_done():
                 last_host = now
-                self._host_reading = asyncio.create_task(self._read_host())
+                self._start_host_reading()
             due = now - last_render >= self.settings.interval
             if due or (self._changed_event.is_set() and now - last_render >= _MIN_RENDER_GAP_S):
                 self._changed_event.clear()
@@ -147,14 +149,29 @@ class Session:
         self._changed_event.set()
 
     def _host_reading_done(self) -> bool:
-        return self._host_reading is None or self._host_reading.done()
+        return self._host_reading is None or not self._host_reading.is_alive()
 
-    async def _read_host(self) -> None:
-        """Read host facts in a thread; one that hangs is not started again, facts stay absent."""
+    def _start_host_reading(self) -> None:
+        """Read host facts in a thread of their own.
+
+        One that hangs is not started again and its facts stay absent. It is a
+        daemon, not of the loop's pool, so that it cannot hold back the exit.
+        """
         paths = HostPaths(
             self.settings.path_procfs, self.settings.path_sysfs, self.settings.path_devfs
         )
-        self._real_host = await asyncio.to_thread(read, paths)
+        loop = asyncio.get_running_loop()
+
+        def work() -> None:
+            facts = read(paths)
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+                loop.call_soon_threadsafe(self._host_read, facts)
+
+        self._host_reading = threading.Thread(target=work, name="host-facts", daemon=True)
+        self._host_reading.start()
+
+    def _host_read(self, facts: HostFacts) -> None:
+        self._real_host = facts
         self._changed()
 
     def _refresh(self) -> None:

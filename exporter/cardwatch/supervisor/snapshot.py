@@ -60,8 +60,7 @@ def take(identity: Identity, source: GpuSource, host: HostFacts) -> Snapshot:
     now = time.monotonic()
     away = source.away
     views = source.cards.views(now, away)
-    frame = source.frame
-    listed = frame.listed if frame is not None and away is None and frame.error is None else None
+    listed = None if away is not None else source.listed
     up = _source_up(source, host, identity, views, now)
     error = _source_error(source, views, up)
     ready, reason = _readiness(source, up, error)
