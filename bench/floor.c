@@ -35,6 +35,7 @@ typedef enum {
     FIELDS,    /* dev, n, array */
     SYS_TEXT,  /* buffer, length */
     SYS_OUT,   /* out */
+    HANDLE,    /* index, out: the handle of a GPU, taken again */
 } Shape;
 
 typedef struct {
@@ -71,6 +72,7 @@ static const Signature signatures[] = {
     {"nvmlSystemGetCudaDriverVersion", SYS_OUT, 0},
     {"nvmlSystemGetCudaDriverVersion_v2", SYS_OUT, 0},
     {"nvmlDeviceGetCount_v2", SYS_OUT, 0},
+    {"nvmlDeviceGetHandleByIndex_v2", HANDLE, 0},
 };
 
 typedef struct {
@@ -174,6 +176,14 @@ static int call_out(const Line *l, void *gpu)
     }
 }
 
+static int call_handle(const Line *l, const void *gpu)
+{
+    unsigned index = 0;
+    while (gpus[index] != gpu)
+        index++;
+    return ((int (*)(unsigned, void *))l->function)(index, outs[0]);
+}
+
 static int call_processes(const Line *l, void *gpu)
 {
     int (*function)(void *, unsigned *, void *) = l->function;
@@ -208,6 +218,8 @@ static int call(const Line *l, void *gpu)
         return ((int (*)(void *, int, void *))l->function)(gpu, l->fields, l->field);
     case SYS_TEXT:
         return ((int (*)(void *, unsigned))l->function)(outs[0], 96);
+    case HANDLE:
+        return call_handle(l, gpu);
     case SYS_OUT:
         return ((int (*)(void *))l->function)(outs[0]);
     default:

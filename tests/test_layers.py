@@ -25,11 +25,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "backends": {"families", "nvml", "readings", "sample", "sim", "text"},
     "probe": {"backends", "families", "nvml", "sample"},
     "exposition": {"families"},
-    "supervisor": {"exposition", "families", "host", "nvml", "sample", "settings"},
+    "supervisor": {"exposition", "families", "host", "nvml", "sample", "settings", "text"},
     "doctor": {"families", "host", "nvml", "probe", "sample", "settings", "supervisor", "text",
                "web"},
     "commands": {"doctor", "exposition", "families", "host", "logs", "nvml", "sample", "settings",
-                 "supervisor", "web"},
+                 "sim", "supervisor", "web"},
 }  # fmt: skip
 
 ONLY_IMPORTER = {

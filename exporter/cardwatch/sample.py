@@ -11,13 +11,16 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 MAX_FRAME = 8 * 1024 * 1024
 """Bytes of one line; 16 cards in the full profile need under 400 KB."""
 
 MAX_SLOTS = 1024
+
+_MOST = 2**64
+"""Beyond the driver's largest integer."""
 
 Row: TypeAlias = "tuple[tuple[str, ...], float]"
 Rows: TypeAlias = "list[Row]"
@@ -78,11 +81,15 @@ class CardSample:
 
 @dataclass
 class OpenCall:
-    """A driver call that has not returned. ``slot`` is None for a call about the node."""
+    """A driver call that has not returned. ``slot`` is None for a call about the node.
+
+    ``args`` are given while answers are recorded only, handles as tokens.
+    """
 
     slot: int | None
     call: str
     age: float
+    args: list[Any] = field(default_factory=list)
 
 
 @dataclass
@@ -114,7 +121,9 @@ class Frame:
 
 def encode_frame(frame: Frame) -> bytes:
     """Return the frame as one line."""
-    return json.dumps(asdict(frame), separators=(",", ":"), allow_nan=False).encode() + b"\n"
+    # `vars` gives the fields of one record; `asdict` would copy every row first.
+    text = json.dumps(frame, default=vars, separators=(",", ":"), allow_nan=False)
+    return text.encode() + b"\n"
 
 
 def decode_frame(line: bytes) -> Frame:
@@ -124,14 +133,14 @@ def decode_frame(line: bytes) -> Frame:
         return _frame(raw)
     except FrameError:
         raise
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         raise FrameError(f"not a frame: {type(error).__name__}: {error}"[:200]) from None
 
 
 def _frame(raw: Any) -> Frame:
     cards = [_card(c) for c in _list(raw["cards"])]
-    calls = [OpenCall(_slot_or_none(c["slot"]), _text(c["call"]), _number(c["age"]))
-             for c in _list(raw["open_calls"])]  # fmt: skip
+    calls = [OpenCall(_slot_or_none(c["slot"]), _text(c["call"]), _number(c["age"]),
+                      _list(c["args"])) for c in _list(raw["open_calls"])]  # fmt: skip
     listed = raw["listed"]
     return Frame(
         pid=int(raw["pid"]),
@@ -183,10 +192,16 @@ def _mig(raw: Any) -> MigSample:
 
 def _rows(raw: Mapping[str, Any]) -> dict[str, Rows]:
     return {
-        _text(family): [(tuple(_text(label) for label in labels), _number(value))
-                        for labels, value in rows]
+        _text(family): [(_labels(labels), _number(value)) for labels, value in rows]
         for family, rows in raw.items()
-    }  # fmt: skip
+    }
+
+
+def _labels(raw: Any) -> tuple[str, ...]:
+    for label in raw:
+        if type(label) is not str:
+            _text(label)
+    return tuple(raw)
 
 
 def _texts(raw: Mapping[str, Any]) -> dict[str, str]:
@@ -200,6 +215,8 @@ def _text(value: Any) -> str:
 
 
 def _number(value: Any) -> float:
+    if type(value) is int and -_MOST <= value <= _MOST:
+        return value  # by far most are
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise FrameError(f"{value!r:.40} is not a number")
     return value

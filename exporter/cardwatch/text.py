@@ -21,7 +21,7 @@ def label(text: str) -> str:
     encoded = clean.encode("utf-8")
     if len(encoded) <= MAX_BYTES:
         return clean
-    return encoded[:MAX_BYTES].decode("utf-8", "ignore")
+    return encoded[:MAX_BYTES].decode("utf-8", "ignore").rstrip()
 
 
 _REMOVED = frozenset({"Cc", "Cs", "Cn", "Zl", "Zp"})

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import ssl
 import subprocess
@@ -192,11 +191,9 @@ def test_tls_1_2_is_the_least_by_default(files: Path) -> None:
     assert context.verify_mode is ssl.CERT_NONE
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_key_without_permission_is_named(files: Path, tmp_path: Path) -> None:
-    """A key that may not be read is named with the reason."""
-    for name in ("server.pem", "server.key"):
-        shutil.copy(files / name, tmp_path)
-    (tmp_path / "server.key").chmod(0)
-    with pytest.raises(WebConfigError, match=r"key_file: cannot read .*: Permission denied"):
+def test_a_key_that_cannot_be_read_is_named(files: Path, tmp_path: Path) -> None:
+    """A key that cannot be read is named with the reason, for root as for everybody."""
+    shutil.copy(files / "server.pem", tmp_path)
+    (tmp_path / "server.key").mkdir()
+    with pytest.raises(WebConfigError, match=r"key_file: cannot read .*: Is a directory"):
         load(written(tmp_path, TLS))

@@ -14,6 +14,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from starlette.types import Receive, Scope, Send
 from web_harness import (
     CLIENT_TIMEOUT_S,
     FakePages,
@@ -52,6 +53,7 @@ SHORT_OF_FILES = """
         loop = asyncio.get_running_loop()
         while command := await loop.run_in_executor(None, sys.stdin.readline):
             if command == "take\\n":
+                await server.empty()
                 try:
                     while True:
                         taken.append(os.dup(0))
@@ -175,7 +177,7 @@ def test_a_server_that_never_started_can_be_stopped() -> None:
     thread = LoopThread()
 
     async def never() -> list[str]:
-        async def app(*_: object) -> None:
+        async def app(_scope: Scope, _receive: Receive, _send: Send) -> None:
             raise AssertionError
 
         server = HttpServer(app, open_sockets("127.0.0.1:0"), LiveConfig())

@@ -164,6 +164,18 @@ def test_passwords_are_asked_for(config: Path, authority: Certificates) -> None:
             assert served.get("/healthz", login("pierre", "x" * 80), tls=trusted).status == 200
 
 
+def test_trailers_are_no_credentials(config: Path) -> None:
+    """An Authorization that comes after the body is not looked at."""
+    config.write_text(users(marie="curie"))
+    value = login("marie", "curie")["Authorization"].encode()
+    request = (
+        b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\n0\r\nAuthorization: " + value + b"\r\n\r\n"
+    )
+    with serving(config=config) as served:
+        assert statuses(served.exchange(request)) == [401]
+
+
 def test_a_client_certificate_is_asked_for(
     config: Path, authority: Certificates, client_pair: tuple[Path, Path], tmp_path: Path
 ) -> None:

@@ -258,6 +258,7 @@ class Certificates:
         self._openssl(
             *("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"),
             *("-days", "2", "-subj", f"/CN=test {name}"),
+            *("-addext", "keyUsage=critical,keyCertSign,cRLSign"),
             *("-keyout", str(self.ca_key), "-out", str(self.ca)),
         )
 
@@ -265,7 +266,10 @@ class Certificates:
         """Make a certificate for the subject alternative names, and its key."""
         cert, key = self.directory / f"{name}.pem", self.directory / f"{name}.key"
         request, extensions = self.directory / f"{name}.csr", self.directory / f"{name}.ext"
-        extensions.write_text(f"subjectAltName={sans}\n")
+        # The identifiers are what Python 3.13 asks of a certificate by default.
+        extensions.write_text(
+            f"subjectAltName={sans}\nauthorityKeyIdentifier=keyid\nsubjectKeyIdentifier=hash\n"
+        )
         self._openssl(
             *("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"),
             *("-subj", f"/CN={name}", "-keyout", str(key), "-out", str(request)),

@@ -27,7 +27,7 @@ from cardwatch.nvml.codes import (
 from cardwatch.nvml.recorded import Recorder
 from cardwatch.readings import READERS
 from cardwatch.readings.card import CardLost, CardPass, Memo
-from cardwatch.readings.identity import pci_address, read_info
+from cardwatch.readings.identity import read_info, read_pci
 from cardwatch.sample import WHOLE_CARD, CardSample
 from cardwatch.text import label
 
@@ -138,8 +138,8 @@ class NvmlBackend:
         sample.uuid = self._identity(handle, "DeviceGetUUID")
         known = self._memo(sample.uuid or f"slot {sample.slot}")
         card = CardPass(self._driver, handle, known, self._profile, self._driver_version)
-        sample.pci = card.static("pci", lambda: self._pci(handle))
-        sample.info = dict(card.static("info", lambda: read_info(card)))
+        sample.pci = read_pci(card)
+        sample.info = read_info(card)
         if sample.pci:
             sample.info["pci_bus_id"] = sample.pci
         for reader in READERS:
@@ -155,9 +155,6 @@ class NvmlBackend:
             if error.code in (GPU_IS_LOST, *_SOURCE_IS_DOWN):
                 raise
             return None
-
-    def _pci(self, handle: Handle) -> str | None:
-        return pci_address(self._identity(handle, "DeviceGetPciBusId") or "")
 
     def _memo(self, who: str) -> Memo:
         if who not in self._memos:

@@ -23,7 +23,13 @@ COMMANDS: dict[str, str] = {
 
 
 class Parser(argparse.ArgumentParser):
-    """Parser whose errors are one line that names the way out."""
+    """Parser whose errors are one line that names the way out.
+
+    Flags are taken in full only: an abbreviation means something else with the next flag.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{"allow_abbrev": False, **kwargs})
 
     def error(self, message: str) -> NoReturn:
         """Print one line and exit with 2."""
@@ -57,7 +63,7 @@ def build_parser(selected: str | None = None) -> Parser:
             module = importlib.import_module(f"cardwatch.commands.{name}")
             sub.description = module.__doc__
             module.add_arguments(sub)
-            sub.set_defaults(run=module.run)
+            sub.set_defaults(run=module.run, parser=sub)
     return parser
 
 
@@ -65,7 +71,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return the exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     selected = next((word for word in words if word in COMMANDS), None)
-    parsed: Any = build_parser(selected).parse_args(words)
+    parsed: Any
+    parsed, unknown = build_parser(selected).parse_known_args(words)
+    if unknown:
+        parsed.parser.error(f"unknown arguments: {' '.join(unknown)}")
     try:
         return int(parsed.run(parsed))
     except KeyboardInterrupt:

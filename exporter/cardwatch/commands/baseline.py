@@ -53,7 +53,7 @@ def run(parsed: argparse.Namespace) -> int:
         gone = _forget(directory, wanted)
     except OSError as error:
         return _fail(f"{error.filename or directory}: {error.strerror or error}")
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except ValueError:
         return _fail(f"{directory / roster.FILE}: is not a roster")
     for uuid in gone:
         print(f"forgot {uuid}")

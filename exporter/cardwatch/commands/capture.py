@@ -52,24 +52,20 @@ def run(parsed: argparse.Namespace) -> int:
     # Everything that can be read is worth having in a capture.
     settings = replace(flags.settings(parsed), profile=Profile.FULL)
     configure(settings.log_format, "error" if settings.log_level == "info" else settings.log_level)
-    session, passes, complete = asyncio.run(_record(settings, parsed.passes))
+    session, passes, incomplete = asyncio.run(_record(settings, parsed.passes))
     if not passes:
-        print(
-            f"cardwatch capture: the driver answered nothing: {session.snapshot().source_error}; "
-            "`cardwatch doctor` names the way out",
-            file=sys.stderr,
-        )
+        print(f"cardwatch capture: the driver answered nothing: {incomplete}", file=sys.stderr)
         return 1
     if not parsed.raw:
         key = _alias_key(session.state_dir)
         passes = [aliased(notes, key) for notes in passes]
     lines = [header(_host(session.host), round(time.time(), 3), __version__)]
     lines += [{"pass": number, "answers": notes} for number, notes in enumerate(passes)]
-    return _write(parsed.file, lines, complete=complete)
+    return _write(parsed.file, lines, incomplete)
 
 
-async def _record(settings: Settings, wanted: int) -> tuple[Session, list[list[Note]], bool]:
-    """Return the session, the notes of each pass, and whether all passes were completed."""
+async def _record(settings: Settings, wanted: int) -> tuple[Session, list[list[Note]], str]:
+    """Return the session, the notes of each pass, and why there are not all; empty if there are."""
     passes: list[list[Note]] = [[]]
 
     def keep(notes: list[Any], ends_pass: bool) -> None:  # noqa: FBT001 - a callback
@@ -82,10 +78,12 @@ async def _record(settings: Settings, wanted: int) -> tuple[Session, list[list[N
     try:
         limit = _START_S + settings.deadline + wanted * settings.interval
         await session.wait_until(lambda: _finished(session, passes, wanted), limit)
-        complete = len(passes) > wanted
-        if not complete:
-            passes[-1].extend(_hanging(session))
-        return session, [notes for notes in passes[:wanted] if notes], complete
+        incomplete = ""
+        if len(passes) <= wanted:
+            hanging = _hanging(session)
+            passes[-1].extend(hanging)
+            incomplete = _why(session, hanging)
+        return session, [notes for notes in passes[:wanted] if notes], incomplete
     finally:
         running.cancel()
         await session.stop()
@@ -97,16 +95,23 @@ def _finished(session: Session, passes: list[list[Note]], wanted: int) -> bool:
     return any(slot.mark == "hung" for slot in session.cards.slots.values())
 
 
+def _why(session: Session, hanging: list[Note]) -> str:
+    if hanging:
+        return "some calls did not return and are noted as hanging"
+    error = session.snapshot().source_error or "passes took too long"
+    return f"{error}; `cardwatch doctor` names the way out"
+
+
 def _hanging(session: Session) -> list[Note]:
     """Return the calls that are still open, as calls that hang."""
     frame = session.source.frame
-    if frame is None:
-        return []
-    return [
-        (call.call, [f"device/{call.slot}"], {"hang": True})
-        for call in frame.open_calls
-        if call.slot is not None
-    ]
+    notes: list[Note] = []
+    for open_call in frame.open_calls if frame else ():
+        name, args = open_call.call, open_call.args
+        # Field values are noted one by one; the call may hang because of any of them.
+        each = [[args[0], f] for f in args[1]] if name == "DeviceGetFieldValues" else [args]
+        notes += [(name, one, {"hang": True}) for one in each]
+    return notes
 
 
 def _host(host: HostFacts) -> dict[str, Any]:
@@ -141,17 +146,17 @@ def _alias_key(state_dir: Path | None) -> bytes:
     return key
 
 
-def _write(target: str, lines: list[dict[str, Any]], *, complete: bool) -> int:
+def _write(target: str, lines: list[dict[str, Any]], incomplete: str) -> int:
     text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
     if target == "-":
         sys.stdout.write(text)
-        return 0 if complete else 1
+        return 1 if incomplete else 0
     try:
         Path(target).write_text(text, encoding="utf-8")
     except OSError as error:
         print(f"cardwatch capture: {target}: {error.strerror}", file=sys.stderr)
         return 2
     calls = sum(len(line["answers"]) for line in lines[1:])
-    note = "" if complete else "; some calls did not return and are noted as hanging"
+    note = f"; {incomplete}" if incomplete else ""
     print(f"{target}: {len(lines) - 1} passes, {calls} answers{note}", file=sys.stderr)
-    return 0 if complete else 1
+    return 1 if incomplete else 0

@@ -62,10 +62,33 @@ def _shown_default(default: Any) -> str:
     return f" (default {default})"
 
 
+def _check_files(found: Settings) -> None:
+    """Read what the child will read: it could tell nobody what is wrong with it.
+
+    Imported here, for a node with real cards pays for neither.
+    """
+    if found.scenario is not None:
+        from cardwatch.sim import ScenarioError, load_scenario
+
+        try:
+            load_scenario(found.scenario)
+        except ScenarioError as error:
+            raise SettingsError(str(error)) from None
+    if found.capture is not None:
+        from cardwatch.nvml.recorded import CaptureError, RecordedDriver
+
+        try:
+            RecordedDriver(found.capture)
+        except CaptureError as error:
+            raise SettingsError(str(error)) from None
+
+
 def settings(parsed: argparse.Namespace) -> Settings:
     """Return the settings of a parsed command line; exits with 2 and one line if they are wrong."""
     try:
-        return load(vars(parsed), parsed.config, os.environ)
+        found = load(vars(parsed), parsed.config, os.environ)
+        _check_files(found)
+        return found
     except SettingsError as error:
         print(f"cardwatch {parsed.command}: {error}", file=sys.stderr)
         raise SystemExit(2) from None

@@ -6,6 +6,7 @@ from __future__ import annotations
 import html
 import json
 import time
+from collections.abc import Callable
 from typing import Any
 
 from cardwatch import __version__
@@ -110,11 +111,11 @@ def _rows(name: str, rows: list[tuple[tuple[str, ...], float]]) -> Any:
     return [{**dict(zip(labels, values, strict=True)), "value": value} for values, value in rows]
 
 
-_COLUMNS = (
-    ("Temperature", "gpu_temperature_celsius", "{:.0f} °C"),
-    ("Utilization", "gpu_utilization_ratio", "{:.0%}"),
-    ("Power", "gpu_power_watts", "{:.0f} W"),
-    ("Memory used", "gpu_memory_used_bytes", "{:,.0f} B"),
+_COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+    ("Temperature", "gpu_temperature_celsius", "{:.0f} °C".format),
+    ("Utilization", "gpu_utilization_ratio", "{:.0%}".format),
+    ("Power", "gpu_power_watts", "{:.0f} W".format),
+    ("Memory used", "gpu_memory_used_bytes", lambda used: f"{used / 2**30:.1f} GiB"),
 )
 
 
@@ -147,8 +148,8 @@ CUDA {escape(snap.node.get("cuda_driver_version", "not known"))}</p>
 def _status_row(view: View) -> str:
     readings = view.sample.rows if view.sample else {}
     cells = [
-        shape.format(readings[family][0][1]) if family in readings else "-"
-        for _, family, shape in _COLUMNS
+        shown(readings[family][0][1]) if family in readings else "-"
+        for _, family, shown in _COLUMNS
     ]
     state = view.state if view.cause is None else f"{view.state} ({view.cause})"
     mark = "" if view.up and view.state == "ok" else ' class="bad"'

@@ -58,7 +58,7 @@ _OTHER_DIRS = (
 
 @dataclass(frozen=True)
 class Candidate:
-    """A file of the library. ``problem``: why no loader could take it; ``searched``: on its path."""
+    """A file of the library: why it could never load, and whether the loader looks there."""
 
     path: str
     problem: str
@@ -88,9 +88,14 @@ def look(environment: Mapping[str, str], timeout: float, root: Path = Path("/"))
 def _try_to_load(environment: Mapping[str, str], timeout: float) -> tuple[str | None, str]:
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _TRIAL, SONAME], env=dict(environment), timeout=timeout,
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            [sys.executable, "-c", _TRIAL, SONAME],
+            env=dict(environment),
+            timeout=timeout,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     except subprocess.TimeoutExpired:
         return None, f"loading it took more than {timeout:g} s"
     except OSError as refused:
@@ -137,7 +142,11 @@ def elf_problem(path: Path) -> str:
     if len(head) < 20 or head[:4] != b"\x7fELF":
         return "is not a library: it has no ELF header"
     ours = _head(Path(sys.executable))
-    if ours is None or len(ours) < 20 or (_bits(head), _machine(head)) == (_bits(ours), _machine(ours)):
+    if (
+        ours is None
+        or len(ours) < 20
+        or (_bits(head), _machine(head)) == (_bits(ours), _machine(ours))
+    ):
         return ""
     return f"is for {_kind(head)}; this process is {_kind(ours)}"
 

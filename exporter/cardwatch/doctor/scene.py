@@ -37,7 +37,9 @@ class Scene:
     container   what kind of container we are in; empty on a host.
     pids        processes on the cards by index, as the driver lists them.
     open_calls  driver calls that had not returned when the pass ended.
+    restarts    how often the reading process ended or had to be replaced.
     state_dir   where state is kept; None when that was not found out.
+    dxg         whether there is the graphics device of the Windows Subsystem for Linux.
     stuck       looks at the machine that did not return in time.
     root        for tests: where os-release and the like are.
     """
@@ -50,7 +52,9 @@ class Scene:
     container: str = ""
     pids: Mapping[int, frozenset[int]] = field(default_factory=dict)
     open_calls: tuple[OpenCall, ...] = ()
+    restarts: int = 0
     state_dir: Path | None = None
+    dxg: bool = False
     stuck: tuple[str, ...] = ()
     root: Path = Path("/")
 
@@ -104,9 +108,7 @@ class Scene:
     @property
     def wsl(self) -> bool:
         """True under the Windows Subsystem for Linux."""
-        if "microsoft" in self.host.kernel_release.lower():
-            return True
-        return not self.simulated and (self.devfs / "dxg").exists()
+        return self.dxg or "microsoft" in self.host.kernel_release.lower()
 
     @property
     def without_cards(self) -> bool:

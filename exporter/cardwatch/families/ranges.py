@@ -20,7 +20,7 @@ SENSOR_CELSIUS: Range = (1, 250)
 MARGIN_CELSIUS: Range = (-100, 200)
 
 WATTS: Range = (0, 20_000)
-HERTZ: Range = (0, 10e9)
+HERTZ: Range = (0, 50e9)
 BYTES: Range = (0, 2**52)
 CAPACITY_BYTES: Range = (1, 2**52)
 """A capacity of 0 is a card that did not say."""

@@ -36,6 +36,8 @@ _PROCESS = {  # bytes per entry -> layout; pid, used memory, GPU instance, compu
     32: struct.Struct("<I4xQII8x"),  # early R535 put a fifth field into the same _v3 symbol
 }
 
+_SRAM_TAG, _SRAM_SIZE, _SRAM_EXCEEDED_AT = 0x01000068, 104, 96
+
 _FABRIC_V = ((3, 0x03000028, 40), (2, 0x02000024, 36))  # (struct version, tag, size)
 
 
@@ -73,7 +75,12 @@ def _plain(name: str) -> Callable[..., Any]:
 
 def _members(name: str, *members: str, **kwargs: Any) -> Callable[..., tuple[int, ...]]:
     function = getattr(pynvml, f"nvml{name}")
-    return lambda *args: tuple(int(getattr(function(*args, **kwargs), m)) for m in members)
+
+    def read(*args: Any) -> tuple[int, ...]:
+        answer = function(*args, **kwargs)
+        return tuple(int(getattr(answer, member)) for member in members)
+
+    return read
 
 
 def _memory_v2() -> Callable[..., tuple[int, ...]]:
@@ -88,6 +95,11 @@ def _memory_v2() -> Callable[..., tuple[int, ...]]:
 
 def _pci_bus_id(handle: Any) -> str:
     return _text(pynvml.nvmlDeviceGetPciInfo_v3(handle).busId)
+
+
+def _init() -> None:
+    # A driver without cards answers, like any other; by default it refuses.
+    pynvml.nvmlInitWithFlags(pynvml.NVML_INIT_FLAG_NO_GPUS)
 
 
 def _driver_branch() -> str:
@@ -108,9 +120,11 @@ def _retired_pages(handle: Any, cause: int) -> int:
 
 
 def _sram_status(handle: Any) -> tuple[int]:
-    status = pynvml.c_nvmlEccSramErrorStatus_v1_t()
-    pynvml.nvmlDeviceGetSramEccErrorStatus(handle, byref(status))
-    return (int(status.bThresholdExceeded),)
+    # On a raw buffer: the oldest binding that we accept does not know the structure.
+    buffer = create_string_buffer(_SRAM_SIZE)
+    struct.pack_into("<I", buffer, 0, _SRAM_TAG)
+    _check(_raw("nvmlDeviceGetSramEccErrorStatus")(handle, buffer))
+    return (int.from_bytes(buffer.raw[_SRAM_EXCEEDED_AT : _SRAM_EXCEEDED_AT + 4], "little"),)
 
 
 def _fabric(handle: Any) -> tuple[int, int, int, int | None, int | None]:
@@ -230,6 +244,7 @@ class _FieldReader:
 
 
 _BUILDERS: dict[str, Callable[[], Callable[..., Any]]] = {
+    "Init": lambda: _init,
     "SystemGetDriverVersion": lambda: _string("SystemGetDriverVersion"),
     "SystemGetNVMLVersion": lambda: _string("SystemGetNVMLVersion"),
     "SystemGetCudaDriverVersion": lambda: _cuda_driver_version,

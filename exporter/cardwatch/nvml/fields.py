@@ -22,9 +22,12 @@ SCOPE_MODULE = 1
 TYPE_DOUBLE, TYPE_UINT, TYPE_ULONG, TYPE_ULONGLONG, TYPE_LONGLONG, TYPE_INT, TYPE_USHORT = range(7)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Field:
-    """One field id. ``bits`` is the width its value has by the header (32 or 64)."""
+    """One field id. ``bits`` is the width its value has by the header (32 or 64).
+
+    Equal to itself only: a key of many dicts, and each id stands here once.
+    """
 
     id: int
     bits: int = 64

@@ -46,6 +46,11 @@ class Token:
     real: Any
 
 
+def noted(args: Iterable[Any]) -> list[Any]:
+    """Return the arguments of a call as they stand in a note."""
+    return [a.name if isinstance(a, Token) else a for a in args]
+
+
 def _token_name(call: str, args: list[Any]) -> str | None:
     if call == "DeviceGetHandleByIndex":
         return f"device/{args[0]}"
@@ -65,7 +70,7 @@ class Recorder:
     def call(self, name: str, *args: Any) -> Any:
         """Make the call on the recorded driver and note its answer."""
         real = [a.real if isinstance(a, Token) else a for a in args]
-        shown = [a.name if isinstance(a, Token) else a for a in args]
+        shown = noted(args)
         try:
             answer = self._driver.call(name, *real)
         except DriverError as error:
@@ -165,6 +170,8 @@ class RecordedDriver:
 
     def _field(self, handle: Any, request: tuple[int, int]) -> tuple[int, ...]:
         result = self._lookup(_key("DeviceGetFieldValues", [handle, list(request)]))
+        if result is not None and "hang" in result:
+            self._wait()
         return (NO_DATA, 0, 0, 0) if result is None else tuple(result["ok"])
 
     def _lookup(self, key: str) -> Result | None:
@@ -203,7 +210,10 @@ def _object(path: Path, number: int, line: str) -> dict[str, Any]:
     try:
         value = json.loads(line)
     except ValueError as error:
-        raise CaptureError(f"{path}: line {number} is not JSON: {error}") from None
+        raise CaptureError(
+            f"{path}: line {number} is not JSON: {error}; "
+            "expected a file written by `cardwatch capture`"
+        ) from None
     if not isinstance(value, dict):
         raise CaptureError(f"{path}: line {number} is not an object")
     return value

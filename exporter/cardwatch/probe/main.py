@@ -23,8 +23,9 @@ from typing import Any
 from cardwatch.backends import Options, SourceDown, make
 from cardwatch.families.record import Profile
 from cardwatch.nvml import library
+from cardwatch.nvml.recorded import noted
 from cardwatch.probe.control import control_device
-from cardwatch.probe.worker import Result, WatchedDriver, Worker
+from cardwatch.probe.worker import Result, Turns, WatchedDriver, Worker
 from cardwatch.sample import WHOLE_CARD, CardSample, Frame, OpenCall, encode_frame
 
 EXIT_LIBRARY_REPLACED = 3
@@ -49,11 +50,14 @@ class Probe:
         self._retry = max(self._interval, float(settings["retry"]))
         self._heartbeat = float(settings["heartbeat"])
         self._devfs = Path(settings["devfs"])
+        self._recording = bool(settings["record"])
+        self._parent = int(settings["parent"])  # not "no longer 1": in a container it is 1
         self._real = settings["backend"] == "nvml"
         self._results: queue.SimpleQueue[Result] = queue.SimpleQueue()
         self._watched: WatchedDriver | None = None
         self._backend = make(self._options(settings))
-        self._node = Worker(None, self._node_pass, self._results)
+        self._turns = Turns()
+        self._node = Worker(None, self._node_pass, self._results, self._turns)
         self._slots: dict[int, Worker] = {}
         self._opened = False
         self._open_error: str | None = None
@@ -139,7 +143,7 @@ class Probe:
     def _begin_slot(self, slot: int) -> None:
         worker = self._slots.get(slot)
         if worker is None:
-            worker = Worker(slot, lambda: self._card_pass(slot), self._results)
+            worker = Worker(slot, lambda: self._card_pass(slot), self._results, self._turns)
             self._slots[slot] = worker
             worker.start()
         worker.begin()
@@ -231,14 +235,14 @@ class Probe:
         now = time.monotonic()
         slots = {w.ident: w.slot for w in (self._node, *self._slots.values())}
         return [
-            OpenCall(slots[thread], call, now - since)
-            for thread, (call, since) in list(self._watched.open.items())
+            OpenCall(slots[thread], call, now - since, noted(args) if self._recording else [])
+            for thread, (call, args, since) in list(self._watched.open.items())
             if thread in slots
         ]
 
     def _check_surroundings(self) -> None:
         self._backend.tick()
-        if os.getppid() == 1:
+        if os.getppid() != self._parent:
             raise Stop
         if self._real and self._frame.error is not None and library.replaced():
             self._send()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 import time
@@ -24,16 +25,39 @@ class WatchedDriver:
 
     def __init__(self, driver: Driver) -> None:
         self._call = driver.call
-        self.open: dict[int, tuple[str, float]] = {}
+        self.open: dict[int, tuple[str, tuple[Any, ...], float]] = {}
 
     def call(self, name: str, *args: Any) -> Any:
         """Pass the call on."""
         me = threading.get_ident()
-        self.open[me] = (name, time.monotonic())
+        self.open[me] = (name, args, time.monotonic())
         try:
             return self._call(name, *args)
         finally:
             del self.open[me]
+
+
+class Turns:
+    """Lets as many workers work at once as there are processors, and one more.
+
+    More of them would only take the interpreter from each other. It is a matter
+    of speed alone: who got no turn for a moment goes on without, so that workers
+    in hung calls, which keep theirs, hold nobody up.
+    """
+
+    PATIENCE_S = 0.02
+
+    def __init__(self) -> None:
+        self._free = threading.Semaphore(len(os.sched_getaffinity(0)) + 1)
+
+    def take(self, work: Callable[[], Result]) -> Result:
+        """Do the work when it is our turn, or after a moment."""
+        ours = self._free.acquire(timeout=self.PATIENCE_S)
+        try:
+            return work()
+        finally:
+            if ours:
+                self._free.release()
 
 
 class Worker(threading.Thread):
@@ -44,7 +68,11 @@ class Worker(threading.Thread):
     """
 
     def __init__(
-        self, slot: int | None, work: Callable[[], Result], results: queue.SimpleQueue[Result]
+        self,
+        slot: int | None,
+        work: Callable[[], Result],
+        results: queue.SimpleQueue[Result],
+        turns: Turns,
     ) -> None:
         name = "node" if slot is None else f"gpu-{slot}"
         super().__init__(name=name, daemon=True)
@@ -52,6 +80,7 @@ class Worker(threading.Thread):
         self.busy = False
         self._work = work
         self._results = results
+        self._turns = turns
         self._go = threading.Semaphore(0)
 
     def begin(self) -> bool:
@@ -67,7 +96,7 @@ class Worker(threading.Thread):
         while True:
             self._go.acquire()
             try:
-                result = self._work()
+                result = self._turns.take(self._work)
             except Exception as error:
                 # A bug here must show as a failing card, not as a silent thread.
                 result = ("bug", self.slot, f"{type(error).__name__}: {error}")

@@ -19,6 +19,8 @@ from cardwatch.families.record import Family, Profile
 from cardwatch.nvml.calls import Driver, Handle
 from cardwatch.nvml.codes import (
     GPU_IS_LOST,
+    NO_DATA,
+    NOT_FOUND,
     NOT_SUPPORTED,
     RESET_REQUIRED,
     DriverError,
@@ -32,6 +34,9 @@ T = TypeVar("T")
 RETRY_UNSUPPORTED_S = 60.0
 """A call that a card does not support is asked again this often: modes can change."""
 
+_PASSING = frozenset({NOT_FOUND, NO_DATA})
+"""Nothing there at this moment: absent, but asked for again at the next pass."""
+
 STATIC_S = 300.0
 """Facts fixed for a card (thresholds, limits by design) are read again this often."""
 
@@ -41,18 +46,28 @@ class CardLost(Exception):
 
 
 class Memo:
-    """What is remembered about one card between passes: never a reading, only facts."""
+    """What is remembered about one card between passes: never a reading, only facts.
+
+    unsupported  code by call and arguments. No exception is kept: one that is
+                 raised again and again holds the frames of every time.
+    fields       fields that the card answers, by id and scope.
+    no_fields    code of those that it does not support.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
         self.static: dict[str, tuple[float, Any]] = {}
-        self.unsupported: dict[tuple[Any, ...], DriverError] = {}
+        self.unsupported: dict[tuple[Any, ...], int] = {}
+        self.fields: dict[tuple[int, int], Field] = {}
+        self.no_fields: dict[tuple[int, int], int] = {}
         self._unsupported_since = clock()
 
     def expire(self) -> None:
         """Forget what is due to be asked again."""
         if self.clock() - self._unsupported_since >= RETRY_UNSUPPORTED_S:
             self.unsupported.clear()
+            self.fields.clear()
+            self.no_fields.clear()
             self._unsupported_since = self.clock()
 
 
@@ -106,6 +121,7 @@ class CardPass:
         self.reasons: dict[str, bool] | None = None
         self.mig: list[Any] = []
         self.reset_required = False
+        self._fields: dict[tuple[int, int], int | DriverError] | None = None
 
     # -- asking -----------------------------------------------------------------
 
@@ -118,16 +134,12 @@ class CardPass:
         key = (name, args)
         known = self.memo.unsupported.get(key)
         if known is not None:
-            raise known
+            raise DriverError(known)
         try:
             return self.driver.call(name, self.handle, *args)
         except DriverError as error:
-            if error.code == GPU_IS_LOST:
-                raise CardLost from None
-            if error.code == RESET_REQUIRED:
-                self.reset_required = True
-            if error.outcome is Outcome.UNSUPPORTED:
-                self.memo.unsupported[key] = error
+            if self._lasting(error):
+                self.memo.unsupported[key] = error.code
             raise
 
     def ask_first(self, *calls: tuple[Any, ...]) -> Any:
@@ -151,35 +163,74 @@ class CardPass:
         return value
 
     def fields(self, wanted: Sequence[tuple[Field, int]]) -> list[int | DriverError]:
-        """Read fields with their scopes in one call; one answer or error per field.
+        """Read fields with their scopes; one answer or error per field.
 
-        A field that this driver gives another meaning is not asked for and
-        answers "not supported".
+        The first request of a pass reads, in one call, all fields that earlier
+        passes asked for: the driver's time goes by calls. A field that is new is
+        asked for now and joins them. One that this driver gives another meaning
+        is not asked for and answers "not supported".
         """
-        found = {(f.id, scope): self._unaskable(f, scope) for f, scope in wanted}
-        asked = [(f, scope) for f, scope in wanted if found[f.id, scope] is None]
+        if self._fields is None:
+            codes = self.memo.no_fields
+            errors = {code: DriverError(code) for code in codes.values()}
+            self._fields = {key: errors[code] for key, code in codes.items()}
+            self._read_known_fields(self._fields)
+        found = self._fields
+        keys = [(field.id, scope) for field, scope in wanted]
+        fresh = {key: item[0] for key, item in zip(keys, wanted, strict=True) if key not in found}
+        if fresh:
+            self._read_fresh_fields(found, fresh)
+        return [found[key] for key in keys]
+
+    def _read_fresh_fields(
+        self,
+        found: dict[tuple[int, int], int | DriverError],
+        fresh: dict[tuple[int, int], Field],
+    ) -> None:
+        asked = {}
+        for key, field in fresh.items():
+            if supported_by(field, self.driver_version):
+                asked[key] = field
+            else:
+                found[key] = DriverError(NOT_SUPPORTED)
+                self.memo.no_fields[key] = NOT_SUPPORTED
         if asked:
-            answers = self.ask("DeviceGetFieldValues", tuple((f.id, s) for f, s in asked))
-            for (field, scope), answer in zip(asked, answers, strict=True):
-                found[field.id, scope] = self._field(field, scope, answer)
-        return [found[f.id, scope] for f, scope in wanted]  # type: ignore[misc]
+            self._read_fields(found, asked)
 
-    def _unaskable(self, field: Field, scope: int) -> int | DriverError | None:
-        """Return why a field is not worth asking, or None when it is."""
-        if not supported_by(field, self.driver_version):
-            return DriverError(NOT_SUPPORTED)
-        return self.memo.unsupported.get(("field", field.id, scope))
+    def _read_known_fields(self, found: dict[tuple[int, int], int | DriverError]) -> None:
+        known, self.memo.fields = self.memo.fields, {}
+        if known:
+            try:
+                self._read_fields(found, known)
+            except DriverError:
+                pass  # asked for one by one as they are wanted, each with its own fault
 
-    def _field(self, field: Field, scope: int, answer: Sequence[int]) -> int | DriverError:
-        code, value_type, _latency, raw = answer
-        if code == 0:
-            return decode(field, value_type, raw)
-        error = DriverError(code)
-        if code == GPU_IS_LOST:
-            raise CardLost
-        if error.outcome is Outcome.UNSUPPORTED:
-            self.memo.unsupported["field", field.id, scope] = error
-        return error
+    def _read_fields(
+        self,
+        found: dict[tuple[int, int], int | DriverError],
+        asked: dict[tuple[int, int], Field],
+    ) -> None:
+        answers = self.ask("DeviceGetFieldValues", tuple(asked))
+        again = self.memo.fields
+        for (key, field), answer in zip(asked.items(), answers, strict=True):
+            code, value_type, _latency, raw = answer
+            if code == 0:
+                found[key] = decode(field, value_type, raw)
+                again[key] = field
+                continue
+            error = found[key] = DriverError(code)
+            if self._lasting(error):
+                self.memo.no_fields[key] = code
+            else:
+                again[key] = field
+
+    def _lasting(self, error: DriverError) -> bool:
+        """Draw from an error what it says of the card; True when it need not be asked again."""
+        if error.code == GPU_IS_LOST:
+            raise CardLost from None
+        if error.code == RESET_REQUIRED:
+            self.reset_required = True
+        return error.outcome is Outcome.UNSUPPORTED and error.code not in _PASSING
 
     # -- keeping ----------------------------------------------------------------
 
@@ -198,18 +249,26 @@ class CardPass:
         """
         if not wanted(self.profile, family, labels[0] if labels else None):
             return
-        if isinstance(value, DriverError):
-            self.fault(family, value)
-        elif isinstance(value, bool) or not isinstance(value, (int, float)):
-            self.faults[family] = "not_a_number"
-        else:
+        kind = type(value)  # a bool is an int to `isinstance`
+        if kind is int or kind is float:
             self._keep(BY_NAME[family], labels, value * scale if per == 1 else value / per)
+        elif isinstance(value, DriverError):
+            self.fault(family, value)
+        else:
+            self.faults[family] = "not_a_number"
 
     def _keep(self, record: Family, labels: tuple[str, ...], value: float) -> None:
-        if record.accept is not None and not record.accept[0] <= value <= record.accept[1]:
+        accept = record.accept
+        if accept is not None and not accept[0] <= value <= accept[1]:
             self.faults[record.name] = "out_of_range"
         elif value or record.nonzero_profile is None or record.profile <= self.profile:
             self.rows.setdefault(record.name, []).append((labels, value))
+
+    def reject(self, *families: str) -> None:
+        """Note that the driver answered these readings with something that cannot be."""
+        for family in families:
+            if wanted(self.profile, family, None):
+                self.faults[family] = "out_of_range"
 
     def absent(self, *families: str) -> None:
         """Note that the card or its present mode does not have these readings."""

@@ -34,8 +34,8 @@ def read(card: CardPass) -> None:
 
 
 def _healthy(mask: int | None, summary: int | None) -> bool:
-    if summary:  # 1 healthy, 2 unhealthy, 3 limited capacity
-        return summary == 1
+    if summary not in (None, 0, 1):  # 0 not told, 1 healthy, 2 unhealthy, 3 limited capacity
+        return False
     if mask is None:
         return True
     if any(mask >> shift & 0x3 == _TRUE for shift in _BAD_WHEN_TRUE.values()):

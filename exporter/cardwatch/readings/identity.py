@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
-from cardwatch.nvml.codes import DriverError
+from cardwatch.nvml.codes import DriverError, Outcome
 from cardwatch.readings.card import CardPass
 from cardwatch.text import label
 
@@ -25,6 +26,11 @@ _TEXTS = (
     ("vbios_version", "DeviceGetVbiosVersion"),
     ("inforom_version", "DeviceGetInforomImageVersion"),
 )
+
+
+def read_pci(card: CardPass) -> str | None:
+    """Return the card's PCI address, None when it never told one."""
+    return pci_address(_text(card, "DeviceGetPciBusId"))
 
 
 def pci_address(bus_id: str) -> str | None:
@@ -49,26 +55,31 @@ def read_info(card: CardPass) -> dict[str, str]:
     architecture = _architecture(card)
     if architecture:
         info["architecture"] = architecture
-    try:
-        major, minor = card.ask("DeviceGetCudaComputeCapability")
+    capability = _fact(card, "DeviceGetCudaComputeCapability")
+    if capability is not None:
+        major, minor = capability
         info["compute_capability"] = f"{major}.{minor}"
-    except DriverError:
-        pass
     return info
 
 
-def _text(card: CardPass, call: str) -> str:
+def _fact(card: CardPass, call: str) -> Any:
+    """Return a fact of the card; the one known before when it fails to tell it now; else None.
+
+    Each is kept by itself, so that one that failed is asked for again at the next pass.
+    """
     try:
-        return label(str(card.ask(call)))
-    except DriverError:
-        return ""
+        return card.static(call, lambda: card.ask(call))
+    except DriverError as error:
+        known = card.memo.static.get(call)
+        return known[1] if known and error.outcome is not Outcome.UNSUPPORTED else None
+
+
+def _text(card: CardPass, call: str) -> str:
+    return label(str(_fact(card, call) or ""))
 
 
 def _architecture(card: CardPass) -> str:
-    try:
-        number = int(card.ask("DeviceGetArchitecture"))
-    except DriverError:
-        return ""
-    if number == _UNKNOWN_ARCHITECTURE:
+    number = _fact(card, "DeviceGetArchitecture")
+    if number is None or number == _UNKNOWN_ARCHITECTURE:
         return ""
     return _ARCHITECTURES.get(number, str(number))

@@ -8,6 +8,7 @@ counter never changes its source while we look.
 
 from __future__ import annotations
 
+from cardwatch.families import BY_NAME
 from cardwatch.nvml import fields as f
 from cardwatch.nvml.codes import NOT_SUPPORTED, DriverError, Outcome
 from cardwatch.nvml.fields import ALL_LINKS, NVLINK_ERRORS, SCOPE_GPU, Field
@@ -16,7 +17,9 @@ from cardwatch.readings.card import CardPass
 _FAMILIES = ("gpu_nvlink_active_links", "gpu_nvlink_errors_total", "gpu_nvlink_supported_links",
              "gpu_nvlink_transmit_bytes_total", "gpu_nvlink_receive_bytes_total",
              "gpu_nvlink_up", "gpu_nvlink_link_errors_total")  # fmt: skip
+_LINK_ERRORS = "gpu_nvlink_link_errors_total"
 _UP = (1, 2, 3)  # active, asleep, active without traffic
+_STATES = (0, *_UP)
 _TRAFFIC = (
     ("gpu_nvlink_transmit_bytes_total", ((f.NVLINK_DATA_TX_KIB, 1024), (f.NVLINK5_TX_BYTES, 1))),
     ("gpu_nvlink_receive_bytes_total", ((f.NVLINK_DATA_RX_KIB, 1024), (f.NVLINK5_RX_BYTES, 1))),
@@ -48,12 +51,21 @@ def _read_states(card: CardPass, links: int) -> None:
         states = card.fields([(f.NVLINK_STATE, link) for link in range(links)])
         if all(_unsupported(state) for state in states):
             states = [_state_by_call(card, link) for link in range(links)]
-        if all(isinstance(state, DriverError) for state in states):
-            raise next(state for state in states if isinstance(state, DriverError))
-        active = [not isinstance(state, DriverError) and state in _UP for state in states]
-        card.put("gpu_nvlink_active_links", sum(active))
-        for link, up in enumerate(active):
-            card.put("gpu_nvlink_up", int(up), str(link))
+        errors = [state for state in states if isinstance(state, DriverError)]
+        failed = next((error for error in errors if not _unsupported(error)), None)
+        if len(errors) == links:
+            raise failed or errors[0]
+        odd = [state for state in states if isinstance(state, int) and state not in _STATES]
+        for link, state in enumerate(states):
+            if state in _STATES or _unsupported(state):
+                card.put("gpu_nvlink_up", int(state in _UP), str(link))
+        # A count without a link would read as a link that went down.
+        if failed is not None:
+            raise failed
+        if odd:
+            card.reject("gpu_nvlink_active_links", "gpu_nvlink_up")
+        else:
+            card.put("gpu_nvlink_active_links", sum(state in _UP for state in states))
 
 
 def _state_by_call(card: CardPass, link: int) -> int | DriverError:
@@ -69,50 +81,89 @@ def _unsupported(answer: int | DriverError) -> bool:
 
 def _read_errors(card: CardPass, links: int) -> None:
     """Read the totals of every kind and, where wanted, the counters of each link."""
-    with card.attempt("gpu_nvlink_errors_total"):
+    with card.attempt("gpu_nvlink_errors_total", "gpu_nvlink_link_errors_total"):
         requests = [
             (field, ALL_LINKS if per_link else SCOPE_GPU)
             for candidates in NVLINK_ERRORS.values()
             for field, per_link in candidates
         ]
-        answers = dict(zip(requests, card.fields(requests), strict=True))
-        per_link_fields: list[tuple[str, Field]] = []
-        for kind, candidates in NVLINK_ERRORS.items():
-            chosen = _first_known(candidates, answers)
-            if chosen is None:
-                continue
-            field, per_link, answer = chosen
-            card.put("gpu_nvlink_errors_total", answer, kind)
-            if per_link:
-                per_link_fields.append((kind, field))
-        if "gpu_nvlink_errors_total" not in card.rows:
+        totals = dict(zip(requests, card.fields(requests), strict=True))
+        # The header promises a sum over links for NVLink 5 only: elsewhere we add them up.
+        unsummed = [
+            field for field, scope in requests
+            if scope == ALL_LINKS and _unsupported(totals[field, scope])
+        ]  # fmt: skip
+        by_link = _by_link(card, links, unsummed)
+        totals |= {(field, ALL_LINKS): _sum(answers) for field, answers in by_link.items()}
+        chosen = {kind: _first_known(candidates, totals)
+                  for kind, candidates in NVLINK_ERRORS.items()}  # fmt: skip
+        if not any(chosen.values()):
             card.absent("gpu_nvlink_errors_total")
-    if card.wants("gpu_nvlink_link_errors_total"):
-        with card.attempt("gpu_nvlink_link_errors_total"):
-            _read_link_errors(card, links, per_link_fields)
+        per_link_fields: dict[str, Field] = {}
+        for kind, found in chosen.items():
+            if found is not None:
+                field, per_link, total = found
+                card.put("gpu_nvlink_errors_total", total, kind)
+                if isinstance(total, DriverError) and field not in by_link:
+                    # Which id counts this kind is not certain while the newest one fails.
+                    card.fault("gpu_nvlink_link_errors_total", total)
+                elif per_link:
+                    per_link_fields[kind] = field
+        if not card.wants(_LINK_ERRORS):
+            return
+        if not per_link_fields:
+            card.absent(_LINK_ERRORS)
+        elif card.profile < BY_NAME[_LINK_ERRORS].profile:
+            # Only links with errors are shown, and where the sum is 0 there is none.
+            per_link_fields = {
+                kind: field for kind, field in per_link_fields.items()
+                if totals[field, ALL_LINKS] != 0
+            }  # fmt: skip
+        _read_link_errors(card, links, per_link_fields, by_link)
+
+
+def _by_link(
+    card: CardPass, links: int, fields: list[Field]
+) -> dict[Field, list[int | DriverError]]:
+    answers = iter(card.fields([(field, link) for field in fields for link in range(links)]))
+    return {field: [next(answers) for _ in range(links)] for field in fields}
+
+
+def _sum(answers: list[int | DriverError]) -> int | DriverError:
+    """Add up the links that are wired; what failed on one link is the failure of the sum."""
+    errors = [answer for answer in answers if isinstance(answer, DriverError)]
+    failed = next((error for error in errors if not _unsupported(error)), None)
+    if failed is not None:
+        return failed
+    if len(errors) == len(answers):
+        return errors[0]
+    return sum(answer for answer in answers if not isinstance(answer, DriverError))
 
 
 def _first_known(
     candidates: tuple[tuple[Field, bool], ...],
-    answers: dict[tuple[Field, int], int | DriverError],
+    totals: dict[tuple[Field, int], int | DriverError],
 ) -> tuple[Field, bool, int | DriverError] | None:
     for field, per_link in candidates:
-        answer = answers[field, ALL_LINKS if per_link else SCOPE_GPU]
-        if not _unsupported(answer):
-            return field, per_link, answer
+        total = totals[field, ALL_LINKS if per_link else SCOPE_GPU]
+        if not _unsupported(total):
+            return field, per_link, total
     return None
 
 
-def _read_link_errors(card: CardPass, links: int, kinds: list[tuple[str, Field]]) -> None:
-    wanted = [(kind, field, link) for kind, field in kinds for link in range(links)]
-    if not wanted:
-        card.absent("gpu_nvlink_link_errors_total")
-        return
-    values = card.fields([(field, link) for _, field, link in wanted])
-    for (kind, _, link), value in zip(wanted, values, strict=True):
-        # A link that is not wired answers "not supported": nothing to say about it.
-        if not isinstance(value, DriverError):
-            card.put("gpu_nvlink_link_errors_total", value, str(link), kind)
+def _read_link_errors(
+    card: CardPass,
+    links: int,
+    kinds: dict[str, Field],
+    known: dict[Field, list[int | DriverError]],
+) -> None:
+    with card.attempt(_LINK_ERRORS):
+        rest = _by_link(card, links, [field for field in kinds.values() if field not in known])
+        for kind, field in kinds.items():
+            for link, value in enumerate((known | rest)[field]):
+                # A link that is not wired answers "not supported": nothing to say about it.
+                if not _unsupported(value):
+                    card.put(_LINK_ERRORS, value, str(link), kind)
 
 
 def _read_traffic(card: CardPass) -> None:

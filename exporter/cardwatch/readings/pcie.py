@@ -6,6 +6,7 @@ The driver's throughput call is not used: it sleeps 20 ms per direction and card
 
 from __future__ import annotations
 
+from cardwatch.nvml.codes import NOT_SUPPORTED, DriverError
 from cardwatch.nvml.fields import PCIE_RX_BYTES, PCIE_TX_BYTES, SCOPE_GPU
 from cardwatch.readings.card import CardPass
 
@@ -19,7 +20,8 @@ def read(card: CardPass) -> None:
         ("gpu_pcie_link_width_max", "DeviceGetMaxPcieLinkWidth"),
     ):
         with card.attempt(family):
-            card.put(family, card.static(call, lambda call=call: card.ask(call)))  # type: ignore[misc]
+            highest = card.static(call, lambda call=call: card.ask(call))  # type: ignore[misc]
+            card.put(family, highest or DriverError(NOT_SUPPORTED))  # 0: not told, as above
     card.read("gpu_pcie_replays_total", "DeviceGetPcieReplayCounter")
     families = ("gpu_pcie_transmit_bytes_total", "gpu_pcie_receive_bytes_total")
     if card.wants(families[0]):

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from cardwatch.nvml.fields import POWER_AVERAGE, POWER_INSTANT, SCOPE_GPU, SCOPE_MODULE
+from cardwatch.nvml.fields import POWER_INSTANT, SCOPE_GPU, SCOPE_MODULE
 from cardwatch.readings.card import CardPass
 
 _MILLI = 1000
@@ -21,7 +21,7 @@ def read(card: CardPass) -> None:
 
 def _read_fields(card: CardPass) -> None:
     wanted = [("gpu_power_instant_watts", (POWER_INSTANT, SCOPE_GPU)),
-              ("gpu_module_power_watts", (POWER_AVERAGE, SCOPE_MODULE))]  # fmt: skip
+              ("gpu_module_power_watts", (POWER_INSTANT, SCOPE_MODULE))]  # fmt: skip
     wanted = [w for w in wanted if card.wants(w[0])]
     if not wanted:
         return

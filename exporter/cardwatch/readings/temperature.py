@@ -3,20 +3,20 @@
 
 from __future__ import annotations
 
-from cardwatch.nvml.codes import DriverError, Outcome
+from cardwatch.nvml.codes import NOT_SUPPORTED, DriverError, Outcome
 from cardwatch.nvml.fields import MEMORY_TEMP, SCOPE_GPU
 from cardwatch.readings.card import CardPass
 
+_ALL_BITS = 0xFFFFFFFF
 _THRESHOLDS = (("shutdown", 0), ("slowdown", 1), ("memory_max", 2), ("gpu_max", 3))
 
 
 def read(card: CardPass) -> None:
     """Read die and memory temperature, thresholds, margin and fans."""
     with card.attempt("gpu_temperature_celsius"):
-        card.put(
-            "gpu_temperature_celsius",
-            card.ask_first(("DeviceGetTemperatureV", 0), ("DeviceGetTemperature", 0)),
-        )
+        value = card.ask_first(("DeviceGetTemperatureV", 0), ("DeviceGetTemperature", 0))
+        # All bits set means "no value"; the signed call would pass it off as one degree of frost.
+        card.put("gpu_temperature_celsius", _ALL_BITS if value == -1 else value)
     if card.wants("gpu_memory_temperature_celsius"):
         with card.attempt("gpu_memory_temperature_celsius"):
             _read_memory(card)
@@ -38,14 +38,12 @@ def _read_thresholds(card: CardPass) -> None:
     family = "gpu_temperature_threshold_celsius"
     for name, kind in _THRESHOLDS:
         with card.attempt(family):
-            card.put(
-                family,
-                card.static(
-                    f"threshold {kind}",
-                    lambda kind=kind: card.ask("DeviceGetTemperatureThreshold", kind),  # type: ignore[misc]
-                ),
-                name,
+            limit = card.static(
+                f"threshold {kind}",
+                lambda kind=kind: card.ask("DeviceGetTemperatureThreshold", kind),  # type: ignore[misc]
             )
+            # Boards without this threshold answer 0 with success.
+            card.put(family, limit or DriverError(NOT_SUPPORTED), name)
 
 
 def _read_fans(card: CardPass) -> None:

@@ -93,7 +93,18 @@ class Cards:
         self._absent: set[str] = set()
         for uuid, entry in roster.cards.items():
             if entry.established:
-                self.known[uuid] = Card(uuid, entry.index, entry.pci, dict(entry.info))
+                self._card(uuid, entry.index)
+
+    def _card(self, uuid: str, index: int) -> Card:
+        """Return the card of this name; a new one begins with what the roster knows of it."""
+        card = self.known.get(uuid)
+        if card is None:
+            entry = self.roster.cards.get(uuid)
+            card = Card(uuid, index)
+            if entry is not None:
+                card.pci, card.info = entry.pci, dict(entry.info)
+            self.known[uuid] = card
+        return card
 
     # -- taking in ------------------------------------------------------------------
 
@@ -106,20 +117,15 @@ class Cards:
             self._take(owners[sample.slot], sample)
 
     def _take(self, uuid: str, sample: CardSample) -> None:
-        card = self.known.get(uuid)
-        if card is None:
-            card = self.known[uuid] = Card(uuid, sample.slot)
+        card = self._card(uuid, sample.slot)
         card.index, card.seen = sample.slot, sample.monotonic
         card.sample = sample
         if sample.pci:
             card.pci = sample.pci
         if sample.info:
             card.info = dict(sample.info)
+        self._drop_made_up(uuid, sample)
         if sample.uuid is not None:
-            # Its place is known now: what stood there without a name was this card.
-            pseudo = self._at_slot.get(sample.slot)
-            if pseudo is not None and pseudo != uuid and _is_pseudo(pseudo):
-                self.known.pop(pseudo, None)
             self._at_slot[sample.slot] = uuid
         if sample.up:
             card.answered = self.answered = sample.monotonic
@@ -130,6 +136,12 @@ class Cards:
         for family, fault in sample.faults.items():
             if fault not in _NOT_ERRORS:
                 card.errors[reading_name(family), fault] += 1
+
+    def _drop_made_up(self, uuid: str, sample: CardSample) -> None:
+        """Drop names that we made up for this card while it told less about itself."""
+        for name in (f"pci-{sample.pci}", f"index-{sample.slot}"):
+            if name != uuid and self.known.pop(name, None) is not None:
+                self._absent.discard(name)
 
     def _owners(self) -> dict[int, str]:
         """Return who is at each slot: told by the driver, else remembered, else made up."""
@@ -147,10 +159,12 @@ class Cards:
         last = self._at_slot.get(index)
         if last is not None and last not in claimed:
             return last
-        for uuid, entry in self.roster.cards.items():
-            if entry.index == index and uuid not in claimed:
-                return uuid
-        return None
+        here = [
+            (entry.last_seen, uuid)
+            for uuid, entry in self.roster.cards.items()
+            if entry.index == index and uuid not in claimed
+        ]
+        return max(here)[1] if here else None
 
     def relist(self, listed: int) -> None:
         """Take in the number of cards listed; slots beyond it are no more."""
@@ -165,9 +179,7 @@ class Cards:
             # It hung before it ever answered: all we know is its place.
             slot = self.slots[index] = Slot(CardSample(slot=index, up=False, state="unreadable"))
             slot.sample.monotonic = -math.inf
-            uuid = self._owners()[index]
-            if uuid not in self.known:
-                self.known[uuid] = Card(uuid, index)
+            self._card(self._owners()[index], index)
         elif slot.mark == state:
             return
         if state == "hung":
@@ -219,9 +231,14 @@ class Cards:
         """Return every known card as shown now, in the order of the list.
 
         ``away``: state and cause for all of them, when the driver is away altogether.
+        A card of the roster that nobody has looked for yet is neither up nor down.
         """
         owners = {uuid: index for index, uuid in self._owners().items()}
-        views = [self._view(card, owners.get(uuid), now, away) for uuid, card in self.known.items()]
+        views = [
+            self._view(card, owners.get(uuid), now, away)
+            for uuid, card in self.known.items()
+            if away is not None or uuid in owners or uuid in self._absent or card.seen > -math.inf
+        ]
         return sorted(views, key=lambda view: (view.index, view.card.uuid))
 
     def _view(

@@ -29,7 +29,10 @@ class Child:
 
     on_frame    called with each frame.
     on_garbage  called with a short reason for each line that is none.
-    on_silent_end  called once when the pipe ends or breaks.
+    on_end      called once when the pipe ends or breaks.
+
+    ``closed_at`` is when that was. ``call_since`` is when the oldest driver call
+    began of which the child said last that it is open.
     """
 
     def __init__(
@@ -42,11 +45,13 @@ class Child:
         self.started = time.monotonic()
         self.last_heard = self.started
         self.terminated_at: float | None = None
+        self.closed_at: float | None = None
+        self.call_since: float | None = None
         self._on_frame, self._on_garbage, self._on_end = on_frame, on_garbage, on_end
         self._buffer = bytearray()
         self._skipping = False
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "cardwatch.probe", json.dumps(dict(settings))],
+            [sys.executable, "-m", "cardwatch.probe", json.dumps(_for_child(settings))],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             env=_environment(),
@@ -66,6 +71,7 @@ class Child:
             data = b""
         if not data:
             self.stop_listening()
+            self.closed_at = time.monotonic()
             self._on_end(self)
             return
         self._feed(data)
@@ -92,7 +98,8 @@ class Child:
         except FrameError as error:
             self._on_garbage(self, str(error))
             return
-        self.last_heard = time.monotonic()
+        now = self.last_heard = time.monotonic()
+        self.call_since = now - max(c.age for c in frame.open_calls) if frame.open_calls else None
         self._on_frame(self, frame)
 
     def stop_listening(self) -> None:
@@ -121,6 +128,11 @@ class Child:
             and time.monotonic() - self.terminated_at >= TERM_GRACE_S
             and self.ended is None
         )
+
+
+def _for_child(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings with our pid, by which the child sees that we are gone."""
+    return {**settings, "parent": os.getpid()}
 
 
 def _environment() -> dict[str, str]:

@@ -27,6 +27,9 @@ SILENCE_S = 2.0
 """Beyond the deadline, so that one slow call is not taken for a dead child."""
 
 REVOKED_EXIT_S = 300.0
+_CLOSED_GRACE_S = 1.0
+"""From the end of the pipe to the end of the process; then it is asked to end."""
+
 _EXIT_LIBRARY_REPLACED = 3
 _GARBAGE_LIMIT = 50
 
@@ -55,7 +58,6 @@ class GpuSource:
     host: dict[str, Any] = field(default_factory=dict)
     detached_until: float | None = None
     away: tuple[str, str] | None = None
-    heard_at: float | None = None
     last_success: float | None = None
     sample_success_time: float | None = None
     garbage: int = 0
@@ -66,7 +68,8 @@ class GpuSource:
     _control_was_ok: bool = False
     _refused_since: float | None = None
     _said: str | None = None
-    _garbage_of_child: int = 0
+    _garbage_in_a_row: int = 0
+    _garbage_said: bool = False
 
     # -- life of the child -----------------------------------------------------------
 
@@ -82,6 +85,9 @@ class GpuSource:
             self._await_end(self.child)
         elif self.child.ended is not None:
             self._died(self.child)
+        elif self.child.closed_at is not None:
+            if now - self.child.closed_at > _CLOSED_GRACE_S:
+                self._replace("closed its pipe")
         elif now - self.child.last_heard > self.deadline + SILENCE_S:
             self._replace("said nothing for longer than the deadline")
 
@@ -90,7 +96,8 @@ class GpuSource:
             return
         if len(self.abandoned) >= MAX_ABANDONED:
             return
-        self._garbage_of_child = 0
+        self._garbage_in_a_row = 0
+        self._garbage_said = False
         self._worked_since = None
         try:
             self.child = Child(self.settings, self._on_frame, self._on_garbage, self._on_end)
@@ -110,18 +117,23 @@ class GpuSource:
     def _gone(self, child: Child) -> None:
         child.stop_listening()
         self.child = None
+        self.frame = None  # what it said last is not what is
         self.on_change()
 
     def _died(self, child: Child) -> None:
         status = child.ended
         self._gone(child)
-        if status == _EXIT_LIBRARY_REPLACED:
+        # Only after a child that worked: where the loader finds another file than the
+        # kernel names, every child would end so at once.
+        if status == _EXIT_LIBRARY_REPLACED and self._worked_since is not None:
             log.warning("the driver library on disk was replaced; starting a new reading child")
             self._next_start = 0.0
         else:
             how = f"signal {-status}" if status is not None and status < 0 else f"status {status}"
             self._schedule(time.monotonic())
             log.error("reading child %d ended with %s", child.process.pid, how)
+            if not self.started:
+                self._driver_away("unknown_error")  # nothing better will be known
         self.restarts += 1
 
     def _replace(self, why: str) -> None:
@@ -132,6 +144,7 @@ class GpuSource:
         log.error("reading child %d %s; replacing it", child.process.pid, why)
         self.restarts += 1
         self.away = ("hung", "timeout")
+        self.passes += 1
         self.cards.mark_all("hung", "timeout")
         self._schedule(time.monotonic())
         child.terminate()
@@ -143,30 +156,27 @@ class GpuSource:
 
     # -- what the child says -----------------------------------------------------------
 
-    def _on_end(self, child: Child) -> None:
-        if child is self.child and child.terminated_at is None:
-            child.terminate()  # the pipe is gone: whatever it does now is of no use
-            self._schedule(time.monotonic())
-            self.restarts += 1
-            log.error("reading child %d closed its pipe", child.process.pid)
+    def _on_end(self, _child: Child) -> None:
+        self.on_change()  # the next tick sees how it ended
 
     def _on_garbage(self, child: Child, reason: str) -> None:
         self.garbage += 1
         if child is not self.child:
             return
-        self._garbage_of_child += 1
-        if self._garbage_of_child == 1:
+        if not self._garbage_said:
+            self._garbage_said = True
             log.error("reading child %d wrote something that is no frame: %s",
                       child.process.pid, reason)  # fmt: skip
-        if self._garbage_of_child >= _GARBAGE_LIMIT:
+        self._garbage_in_a_row += 1
+        if self._garbage_in_a_row >= _GARBAGE_LIMIT:
             self._replace("writes no frames but garbage")
 
     def _on_frame(self, child: Child, frame: Frame) -> None:
         if child is not self.child or child.terminated_at is not None:
             return
         now = time.monotonic()
-        self.heard_at = now
         self.frame = frame
+        self._garbage_in_a_row = 0
         self.node = frame.node or self.node
         self.host = frame.host
         self._watch_control(frame, now)
@@ -176,7 +186,7 @@ class GpuSource:
             self._driver_here(frame, now)
         hung = [call for call in frame.open_calls if call.age >= self.deadline]
         for call in hung:
-            if call.slot is not None:
+            if call.slot is not None and call.slot < (frame.listed or 0):
                 self.cards.mark(call.slot, "hung", "timeout")
         if self._all_hang(frame, {call.slot for call in hung}):
             self._replace("has every driver call past the deadline")
@@ -208,7 +218,7 @@ class GpuSource:
         self.on_change()
 
     def _all_hang(self, frame: Frame, hung: set[int | None]) -> bool:
-        if not frame.listed:
+        if not frame.listed or frame.error is not None:
             return None in hung  # initialising or listing hangs, and nothing else is there
         return all(slot in hung for slot in range(frame.listed))
 
@@ -281,10 +291,6 @@ class GpuSource:
     @property
     def oldest_call_age(self) -> float | None:
         """Age of the longest open driver call, as of now; None when none is open."""
-        frame = self.frame
-        if frame is None or self.heard_at is None or not frame.open_calls:
-            return None
-        if self.child is None and not self.abandoned:
-            return None
-        since = time.monotonic() - self.heard_at
-        return max(call.age for call in frame.open_calls) + since
+        children = self.abandoned if self.child is None else [self.child, *self.abandoned]
+        since = [child.call_since for child in children if child.call_since is not None]
+        return time.monotonic() - min(since) if since else None

@@ -11,11 +11,15 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import logging
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+log = logging.getLogger("cardwatch.state")
 
 FILE = "cards.json"
 LOCK = "cards.lock"
@@ -71,8 +75,8 @@ class Roster:
         except FileNotFoundError:
             pass
         except OSError as error:
-            self.problem = f"{path}: {error.strerror or error}"
-        except (ValueError, TypeError, KeyError, AttributeError):
+            self._fail(f"{path}: {error.strerror or error}")
+        except ValueError:
             self._set_aside(path)
         self._written = _identity(path)
 
@@ -80,7 +84,13 @@ class Roster:
         aside = path.with_suffix(".broken")
         with contextlib.suppress(OSError):
             path.replace(aside)
-        self.problem = f"{path}: was not readable as a roster and was moved to {aside.name}"
+        self._fail(f"{path}: was not readable as a roster and was moved to {aside.name}")
+
+    def _fail(self, problem: str) -> None:
+        """Note what is wrong, and log it once while it lasts."""
+        if problem != self.problem:
+            log.error("state directory: %s", problem)
+        self.problem = problem
 
     def saw(self, uuid: str, now: float, index: int, pci: str, info: dict[str, str]) -> bool:
         """Note a card that answered. True when it was not on the roster before."""
@@ -89,6 +99,7 @@ class Roster:
             if len(self.cards) >= _MAX_CARDS:
                 return False
             self.cards[uuid] = Entry(now, now, index, pci, dict(info))
+            self._saved_at = float("-inf")  # so that it can be forgotten from now on
             return True
         if now < entry.first_seen:  # the clock was set back
             entry.first_seen = now
@@ -101,11 +112,16 @@ class Roster:
             return
         self._saved_at = now
         try:
+            self.directory.mkdir(parents=True, exist_ok=True)
             with _locked(self.directory):
+                if not force and _identity(self.directory / FILE) not in (None, self._written):
+                    raise BlockingIOError  # not ours any more: to be read first
                 self._written = _write(self.directory, self.cards, self.node_first_seen)
             self.problem = None
+        except BlockingIOError:
+            self._saved_at = float("-inf")
         except OSError as error:
-            self.problem = f"{self.directory / FILE}: {error.strerror or error}"
+            self._fail(f"{self.directory / FILE}: {error.strerror or error}")
 
     def forgotten(self) -> list[str]:
         """Return cards that somebody took off the file since we wrote it, and drop them."""
@@ -117,7 +133,7 @@ class Roster:
             return []
         try:
             on_file, _ = _parse(path.read_bytes()[:_MAX_BYTES])
-        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        except (OSError, ValueError):
             return []
         self._written = found
         gone = [uuid for uuid in self.cards if uuid not in on_file]
@@ -151,7 +167,8 @@ def on_file(directory: Path) -> dict[str, Entry]:
 @contextlib.contextmanager
 def _locked(directory: Path) -> Iterator[None]:
     """Hold the lock file, without waiting: the other side holds it for a moment only."""
-    descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    # Opened for reading: it may be of another user, who looked at the cards before.
+    descriptor = os.open(directory / LOCK, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
@@ -160,18 +177,29 @@ def _locked(directory: Path) -> Iterator[None]:
 
 
 def _parse(data: bytes) -> tuple[dict[str, Entry], float | None]:
-    raw = json.loads(data)
-    if raw["version"] != VERSION:
-        raise ValueError(f"version {raw['version']!r} is not {VERSION}")
-    cards = {str(uuid): _entry(entry) for uuid, entry in raw["cards"].items()}
-    first_seen = raw.get("node_first_seen")
-    return cards, None if first_seen is None else float(first_seen)
+    """Return what the file says. Raises ``ValueError``, whatever is wrong with it."""
+    try:
+        raw = json.loads(data)
+        if raw["version"] != VERSION:
+            raise ValueError(f"version {raw['version']!r} is not {VERSION}")
+        cards = {str(uuid): _entry(entry) for uuid, entry in raw["cards"].items()}
+        first_seen = raw.get("node_first_seen")
+        return cards, None if first_seen is None else _second(first_seen)
+    except (TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+        raise ValueError(f"not a roster: {type(error).__name__}") from None
+
+
+def _second(raw: Any) -> float:
+    second = float(raw)
+    if not math.isfinite(second):
+        raise ValueError(f"{raw!r} is not a time")
+    return second
 
 
 def _entry(raw: dict[str, Any]) -> Entry:
     return Entry(
-        first_seen=float(raw["first_seen"]),
-        last_seen=float(raw["last_seen"]),
+        first_seen=_second(raw["first_seen"]),
+        last_seen=_second(raw["last_seen"]),
         index=int(raw["index"]),
         pci=str(raw["pci"]),
         info={str(key): str(value) for key, value in raw["info"].items()},

@@ -24,6 +24,7 @@ from cardwatch.supervisor.cards import Cards
 from cardwatch.supervisor.gpu import GpuSource
 from cardwatch.supervisor.roster import Roster
 from cardwatch.supervisor.snapshot import Identity, SeriesBuilder, Snapshot, take
+from cardwatch.text import label
 
 log = logging.getLogger("cardwatch.session")
 
@@ -51,8 +52,6 @@ class Session:
         self.state_dir = state_directory(settings, self._environment) if keep_state else None
         self.roster = Roster(self.state_dir)
         self.roster.load()
-        if self.roster.problem:
-            log.error("state is kept in memory only: %s", self.roster.problem)
         self._note_node(time.time())
         self.cards = Cards(self.roster, settings.interval)
         self.source = GpuSource(
@@ -95,8 +94,7 @@ class Session:
 
     def _child_settings(self, *, record: bool) -> dict[str, Any]:
         s = self.settings
-        simulated_log = self.state_dir / "kmsg" if s.backend == "sim" and self.state_dir else None
-        known_epoch = getattr(self, "source", None)
+        earlier = getattr(self, "source", None)
         return {
             "backend": "nvml" if s.backend == "auto" else s.backend,
             "profile": int(s.profile),
@@ -106,11 +104,22 @@ class Session:
             "devfs": str(s.path_devfs),
             "scenario": s.scenario,
             "capture": str(s.capture) if s.capture else None,
-            "epoch": known_epoch.settings["epoch"] if known_epoch else time.time(),
+            "epoch": earlier.settings["epoch"] if earlier else time.time(),
             "seed": None,
-            "kmsg": str(simulated_log) if simulated_log else None,
+            "kmsg": earlier.settings["kmsg"] if earlier else self._simulated_log(),
             "record": record,
         }
+
+    def _simulated_log(self) -> str | None:
+        """Return the file for the kernel records of a simulated node, if it can be written."""
+        if self.settings.backend != "sim" or self.state_dir is None:
+            return None
+        path = self.state_dir / "kmsg"
+        try:
+            path.open("ab").close()
+        except OSError:
+            return None
+        return str(path)
 
     def _note_node(self, now: float) -> None:
         if self.roster.node_first_seen is None:
@@ -223,9 +232,10 @@ class Session:
             if self.source.child is None:
                 break
             await asyncio.sleep(0.02)
+        self.roster.forgotten()
         self.roster.save(time.time(), force=True)
 
 
 def node_name(settings: Settings, environment: dict[str, str]) -> str:
     """Return the value of the node label: setting, then $NODE_NAME, then the host name."""
-    return settings.node_name or environment.get("NODE_NAME") or socket.gethostname()
+    return label(settings.node_name or environment.get("NODE_NAME") or socket.gethostname())

@@ -23,6 +23,7 @@ from cardwatch.supervisor.cards import View
 from cardwatch.supervisor.gpu import GpuSource
 
 SOURCE = "gpu"
+_STARTING = "starting"
 
 
 @dataclass(frozen=True)
@@ -93,12 +94,12 @@ def _source_error(source: GpuSource, views: list[View], up: bool | None) -> str 
         return None
     causes = {view.cause for view in views if view.cause}
     if not source.started:
-        return "starting"
+        return _STARTING
     return causes.pop() if len(causes) == 1 else "unknown_error"
 
 
 def _readiness(source: GpuSource, up: bool | None, error: str | None) -> tuple[bool, str]:  # noqa: FBT001
-    if not source.started and source.detached_until is None:
+    if not source.started and error in (None, _STARTING):
         return False, "the first sample is not done"
     if up is False or source.detached_until is not None:
         return False, f"source gpu is down: {error or 'unknown_error'}"

@@ -12,7 +12,6 @@ for all exporters of a node. A liveness probe then sends an Authorization header
 from __future__ import annotations
 
 import ipaddress
-import logging
 import re
 from collections.abc import Sequence
 from typing import Literal, Protocol
@@ -26,8 +25,6 @@ from cardwatch.web import tls
 from cardwatch.web.auth import Authenticator, BusyError
 from cardwatch.web.negotiate import OPENMETRICS, TEXT, wants_gzip, wants_openmetrics
 from cardwatch.web.reload import LiveConfig
-
-logger = logging.getLogger(__name__)
 
 ApiAccess = Literal["all", "loopback"]
 API_PAGES = ("gpus", "events", "health", "ledger")

@@ -147,6 +147,8 @@ class Guard(HttpToolsProtocol):
         self.pipeline.clear()
         self._roster.leave(self)
         super().connection_lost(exc)
+        # uvicorn leaves it open after an error, and Python 3.10 then complains.
+        self.transport.close()
 
     def never_opened(self) -> None:
         """Leave the roster after a TLS handshake that failed."""
@@ -170,7 +172,7 @@ class Guard(HttpToolsProtocol):
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
         """Answer what was asked before the peer stopped sending."""
-        if self._tls or self._refused or not self._owes():
+        if self._tls or self._exit_timer is not None or not self._owes():
             return None
         self._peer_done = True
         return True
@@ -256,8 +258,10 @@ class Guard(HttpToolsProtocol):
             self._reject(414, f"the URL is longer than {self._limits.url_bytes} bytes")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Collect a header, or a trailer, up to the limit of them all."""
-        super().on_header(name, value)
+        """Collect a header up to the limit of them all; a trailer only counts."""
+        if self._phase is _Phase.HEAD:
+            # uvicorn would add trailers to the headers of the running request.
+            super().on_header(name, value)
         self._head_bytes += len(name) + len(value) + _HEADER_FRAME
         if self._head_bytes + len(self.url) > self._limits.header_bytes:
             self._reject(431, self._head_too_large())
@@ -351,7 +355,7 @@ class Guard(HttpToolsProtocol):
         self._refused = True
         if self.transport.is_closing():
             return
-        if self._tls or not self.transport.can_write_eof():
+        if self._tls or self._peer_done or not self.transport.can_write_eof():
             self._hang_up()
             return
         self.flow.resume_reading()
