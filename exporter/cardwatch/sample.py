@@ -93,6 +93,22 @@ class OpenCall:
 
 
 @dataclass
+class DriverEvent:
+    """One event of the driver library. ``time`` is when it arrived: the library tells none.
+
+    type  bit of nvmlEventType: 0x8 Xid, 0x100 MIG change, 0x4000 unavailable, 0x8000 recovery.
+    data  the Xid for an Xid event.
+    """
+
+    uuid: str
+    type: int
+    data: int
+    time: float
+    gpu_instance: int | None = None
+    compute_instance: int | None = None
+
+
+@dataclass
 class Frame:
     """What the child knows at one moment; cards hold only samples new since the last frame.
 
@@ -103,6 +119,9 @@ class Frame:
     control   whether the driver's control device opens: ok, refused, absent.
     pass_done True when every card that is not hung was read.
     resident, cpu  the child's own memory in bytes and CPU seconds.
+    events         driver events since the last frame.
+    watching       whether driver events are waited for: None where there are none to wait for.
+    watch_error    why not, when ``watching`` is False.
     """
 
     pid: int
@@ -117,6 +136,9 @@ class Frame:
     answers: list[Any] | None = None
     resident: int = 0
     cpu: float = 0.0
+    events: list[DriverEvent] = field(default_factory=list)
+    watching: bool | None = None
+    watch_error: str | None = None
 
 
 def encode_frame(frame: Frame) -> bytes:
@@ -155,6 +177,9 @@ def _frame(raw: Any) -> Frame:
         answers=raw["answers"],
         resident=int(raw["resident"]),
         cpu=_number(raw["cpu"]),
+        events=[_event(e) for e in _list(raw["events"])],
+        watching=None if raw["watching"] is None else raw["watching"] is True,
+        watch_error=None if raw["watch_error"] is None else _text(raw["watch_error"]),
     )
 
 
@@ -187,6 +212,17 @@ def _mig(raw: Any) -> MigSample:
         _text(raw["compute_instance"]),
         _text(raw["profile"]),
         _rows(raw["rows"]),
+    )
+
+
+def _event(raw: Any) -> DriverEvent:
+    return DriverEvent(
+        uuid=_text(raw["uuid"]),
+        type=int(_number(raw["type"])),
+        data=int(_number(raw["data"])),
+        time=_number(raw["time"]),
+        gpu_instance=_slot_or_none(raw["gpu_instance"]),
+        compute_instance=_slot_or_none(raw["compute_instance"]),
     )
 
 

@@ -143,7 +143,7 @@ def test_a_child_that_ignores_sigterm_is_abandoned_and_never_killed(
         *scenario(
             tmp_path,
             {"fault": "stubborn", "for": "12s"},
-            {"fault": "hang", "at": "3s", "for": "9s"},
+            {"fault": "hang", "at": "3s", "for": "5s"},
         )
     )
     exporter.await_page(lambda p: set(p.up().values()) == {1.0})

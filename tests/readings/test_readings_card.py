@@ -7,7 +7,7 @@ import pytest
 
 from cardwatch.families.record import Profile
 from cardwatch.nvml.codes import NAMES, UNSUPPORTED, DriverError, Outcome
-from cardwatch.nvml.fields import MEMORY_TEMP, RECOVERY_ACTION, TOTAL_ENERGY
+from cardwatch.nvml.fields import MEMORY_TEMP, PCIE_TX_BYTES, RECOVERY_ACTION
 from cardwatch.readings.card import RETRY_UNSUPPORTED_S, STATIC_S, CardLost, CardPass, Memo
 from nvml.stand_in import BROKEN, DENIED, LOST, NEEDS_RESET, Card, Clock, Driver
 
@@ -31,6 +31,7 @@ def asks(card: Card, memo: Memo) -> int:
 
 def test_what_a_card_lacks_is_asked_again_after_a_minute() -> None:
     """ "Not supported" saves calls for a minute, and then the card may have changed its mode."""
+    assert RETRY_UNSUPPORTED_S == 60
     clock = Clock()
     card, memo = Card({}), Memo(clock)
     assert asks(card, memo) == 1
@@ -73,12 +74,12 @@ def test_only_what_cannot_change_soon_is_remembered(code: int) -> None:
 
 def test_fields_known_to_answer_are_read_in_one_call() -> None:
     """From the second pass on, all fields of a pass cost one driver call together."""
-    card = Card({("field", 82): 60, ("field", 230): 0, ("field", 83): 1000})
+    card = Card({("field", 82): 60, ("field", 230): 0, ("field", 197): 1000})
     memo = Memo(Clock())
     for calls in (3, 1, 1):
         made, driver = start(card, memo)
         answers = [
-            made.fields([(field, 0)]) for field in (MEMORY_TEMP, RECOVERY_ACTION, TOTAL_ENERGY)
+            made.fields([(field, 0)]) for field in (MEMORY_TEMP, RECOVERY_ACTION, PCIE_TX_BYTES)
         ]
         assert answers == [[60], [0], [1000]]
         assert driver.count("DeviceGetFieldValues") == calls
@@ -112,6 +113,7 @@ def test_a_value_is_never_that_of_an_earlier_pass() -> None:
 
 def test_a_static_fact_is_read_again_after_five_minutes() -> None:
     """A limit by design costs a call in five minutes; a failure is not kept as a fact."""
+    assert STATIC_S == 300
     clock = Clock()
     card, memo = Card({"DeviceGetMaxPcieLinkWidth": BROKEN}), Memo(clock)
 

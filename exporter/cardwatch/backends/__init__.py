@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from cardwatch.families.record import Profile
+from cardwatch.nvml.calls import Driver
 from cardwatch.sample import CardSample
 
 
@@ -75,6 +76,10 @@ class Backend(Protocol):
 
     def host_facts(self) -> dict[str, Any]:
         """Return facts of a simulated or captured host; empty for the real one."""
+        ...
+
+    def event_driver(self) -> Driver | None:
+        """Return what driver events can be waited for on; None where there are none."""
         ...
 
     def tick(self) -> None:

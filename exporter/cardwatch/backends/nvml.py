@@ -45,6 +45,7 @@ class NvmlBackend:
     def __init__(self, driver: Driver, options: Options) -> None:
         self._host: Callable[[], dict[str, Any]] = getattr(driver, "host_facts", dict)
         self._tick: Callable[[], None] = getattr(driver, "tick", lambda: None)
+        self._event_driver = None if options.backend == "replay" else driver
         self._recorder = Recorder(driver) if options.record else None
         self._driver: Driver = options.watch(self._recorder or driver)
         self._profile = options.profile
@@ -93,6 +94,10 @@ class NvmlBackend:
         """Return what the simulated or captured host shows besides the driver."""
         return self._host()
 
+    def event_driver(self) -> Driver | None:
+        """Return the driver itself: waiting is no open call, and is not recorded."""
+        return self._event_driver
+
     def tick(self) -> None:
         """Let a simulated driver act by its clock; makes no driver call."""
         self._tick()
@@ -138,6 +143,7 @@ class NvmlBackend:
         sample.uuid = self._identity(handle, "DeviceGetUUID")
         known = self._memo(sample.uuid or f"slot {sample.slot}")
         card = CardPass(self._driver, handle, known, self._profile, self._driver_version)
+        card.ask_again()
         sample.pci = read_pci(card)
         sample.info = read_info(card)
         if sample.pci:

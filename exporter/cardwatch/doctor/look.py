@@ -37,6 +37,7 @@ _START_S = 5.0
 _VERSIONS_S = 1.0
 _INTERVAL_S = 5.0  # a short one would only start passes that nobody waits for
 _LEAST_LIMIT_S = 1.0
+_CANCEL_AGAIN_S = 0.1
 _PROCESS_CALLS = (
     "DeviceGetComputeRunningProcesses",
     "DeviceGetGraphicsRunningProcesses",
@@ -162,11 +163,18 @@ async def _one_pass(settings: Settings, environment: dict[str, str], *, keep_sta
             await session.wait_until(lambda: bool(session.source.node), _VERSIONS_S)
         seen = _Pass(session.snapshot(), dict(session.source.host), calls, session.source.restarts)
     finally:
-        running.cancel()
+        await _end(running)
         await session.stop()
     for slot, pid in _processes(answers):
         seen.pids[slot].add(pid)
     return seen
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    """Cancel until it helps: before Python 3.12 ``wait_for`` may swallow a cancellation."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait({task}, timeout=_CANCEL_AGAIN_S)
 
 
 def _complete(session: Session) -> bool:

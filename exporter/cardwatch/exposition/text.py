@@ -56,10 +56,10 @@ def spelled(value: float) -> str:
         return "+Inf" if number > 0 else "-Inf"
     digits = repr(number)
     point = digits.find(".")
-    if number < 0 or point < 0:  # Python has put it in exponents itself
+    if number < 0 or point <= 6:  # Python has put it in exponents itself
         return digits
     mantissa = f"{digits[0]}.{digits[1:point]}{digits[point + 1 :]}".rstrip("0.")
-    return f"{mantissa}e+0{point - 1}"
+    return f"{mantissa}e+{point - 1:02d}"
 
 
 class Renderer:

@@ -200,6 +200,24 @@ def _process(entry: tuple[int, ...]) -> tuple[int, int | None, int | None, int |
     return pid, None if used == _UNKNOWN_MEMORY else used, gpu_instance, compute_instance
 
 
+def _register_events(handle: Any, types: int, event_set: Any) -> int:
+    """Register, and return the handle's address: a lost card's handle says no more who it is."""
+    pynvml.nvmlDeviceRegisterEvents(handle, types, event_set)
+    return ctypes.cast(handle, ctypes.c_void_p).value or 0
+
+
+def _wait_event(
+    event_set: Any, milliseconds: int
+) -> tuple[int, int, int, int | None, int | None]:
+    event = pynvml.nvmlEventSetWait_v2(event_set, milliseconds)
+    key = ctypes.cast(event.device, ctypes.c_void_p).value or 0
+    gpu_instance, compute_instance = (
+        None if i == _NO_INSTANCE else int(i)
+        for i in (event.gpuInstanceId, event.computeInstanceId)
+    )
+    return key, int(event.eventType), int(event.eventData), gpu_instance, compute_instance
+
+
 class _FieldReader:
     """Reads field values into buffers that are made once per thread and request.
 
@@ -277,6 +295,8 @@ _BUILDERS: dict[str, Callable[[], Callable[..., Any]]] = {
     "DeviceGetComputeRunningProcesses": lambda: _process_list("Compute"),
     "DeviceGetGraphicsRunningProcesses": lambda: _process_list("Graphics"),
     "DeviceGetMPSComputeRunningProcesses": lambda: _process_list("MPSCompute"),
+    "DeviceRegisterEvents": lambda: _register_events,
+    "EventSetWait": lambda: _wait_event,
     "DeviceGetFieldValues": _FieldReader,
 }
 

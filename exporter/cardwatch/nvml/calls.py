@@ -3,7 +3,7 @@
 
 Names are those of NVML without the ``nvml`` prefix and, where only one version
 is used, without the version suffix. A call's first argument is a handle unless
-it starts with ``System``, ``Init`` or ``Shutdown``.
+it starts with ``System``, ``EventSet``, ``Init`` or ``Shutdown``.
 """
 
 from __future__ import annotations
@@ -103,6 +103,13 @@ CALLS: dict[str, str] = {
     "DeviceGetComputeRunningProcesses": "-> rows",
     "DeviceGetGraphicsRunningProcesses": "-> rows",
     "DeviceGetMPSComputeRunningProcesses": "-> rows",
+    # events: a set is an opaque handle of its own
+    "EventSetCreate": "() -> event set",
+    "DeviceGetSupportedEventTypes": "-> bit mask of event types",
+    "DeviceRegisterEvents": "(bit mask, event set) -> key by which events name this card",
+    "EventSetWait": "(event set, milliseconds) -> (key, type, data, GPU instance or None, "
+    "compute instance or None); code 10 when there was none",
+    "EventSetFree": "(event set) -> None",
     # fields: one (code, value type, latency us, raw 64 bits) per request
     "DeviceGetFieldValues": "(((field id, scope), ...)) -> answers in the same order",
 }

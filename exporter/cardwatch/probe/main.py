@@ -9,6 +9,7 @@ child. Started by exec, never by fork: NVML does not survive one.
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 import os
 import queue
@@ -25,13 +26,15 @@ from cardwatch.families.record import Profile
 from cardwatch.nvml import library
 from cardwatch.nvml.recorded import noted
 from cardwatch.probe.control import control_device
-from cardwatch.probe.worker import Result, Turns, WatchedDriver, Worker
+from cardwatch.probe.event_watch import EventWatch
+from cardwatch.probe.worker import Result, WatchedDriver, Worker
 from cardwatch.sample import WHOLE_CARD, CardSample, Frame, OpenCall, encode_frame
 
 EXIT_LIBRARY_REPLACED = 3
 """The driver library on disk is not the mapped one: start a new child at once."""
 
 _EARLY_FRAME_S = 0.2
+_LEAVE_S = 0.7  # a wait for events takes half a second at most
 _SHUTDOWN_S = 1.0
 _REOPEN_AFTER_S = 60.0
 _PR_SET_PDEATHSIG = 1
@@ -56,8 +59,7 @@ class Probe:
         self._results: queue.SimpleQueue[Result] = queue.SimpleQueue()
         self._watched: WatchedDriver | None = None
         self._backend = make(self._options(settings))
-        self._turns = Turns()
-        self._node = Worker(None, self._node_pass, self._results, self._turns)
+        self._node = Worker(None, self._node_pass, self._results)
         self._slots: dict[int, Worker] = {}
         self._opened = False
         self._open_error: str | None = None
@@ -65,6 +67,10 @@ class Probe:
         self._failing_since: float | None = None
         self._versions_asked = False
         self._frame = Frame(pid=os.getpid(), host=self._backend.host_facts())
+        self._deadline = float(settings["deadline"])
+        self._lost: set[str] = set()
+        driver = self._backend.event_driver()
+        self._watch = EventWatch(driver, self._watchable, lambda: self._lost) if driver else None
 
     def _options(self, settings: dict[str, Any]) -> Options:
         def watch(driver: Any) -> WatchedDriver:
@@ -83,6 +89,10 @@ class Probe:
             emit_raw=self._write,
             watch=watch,
         )
+
+    def _watchable(self) -> int | None:
+        """Return how many cards events can be waited for on; None while the driver is away."""
+        return self._frame.listed if self._opened and self._frame.error is None else None
 
     # -- work that runs in the node thread ---------------------------------------
 
@@ -113,6 +123,8 @@ class Probe:
     def run(self) -> None:
         """Serve for ever; ends by ``Stop`` or by leaving the process."""
         self._node.start()
+        if self._watch is not None:
+            self._watch.start()
         next_pass = started = time.monotonic()
         last_frame = 0.0
         while True:
@@ -143,7 +155,7 @@ class Probe:
     def _begin_slot(self, slot: int) -> None:
         worker = self._slots.get(slot)
         if worker is None:
-            worker = Worker(slot, lambda: self._card_pass(slot), self._results, self._turns)
+            worker = Worker(slot, lambda: self._card_pass(slot), self._results)
             self._slots[slot] = worker
             worker.start()
         worker.begin()
@@ -168,6 +180,7 @@ class Probe:
         kind, slot, value = result
         if kind == "card":
             self._frame.cards.append(value)
+            self._note_lost(value)
         elif kind == "count":
             self._counted(int(value))
         elif kind == "versions":
@@ -184,11 +197,21 @@ class Probe:
             print(f"cardwatch: reading the node: {value}", file=sys.stderr, flush=True)
             self._down("internal")
 
+    def _note_lost(self, card: CardSample) -> None:
+        """Keep the cards that do not answer out of the event set, and take others in again."""
+        if card.uuid is None or (card.state == "ok") != (card.uuid in self._lost):
+            return
+        self._lost ^= {card.uuid}
+        if self._watch is not None:
+            self._watch.renew()
+
     def _counted(self, count: int) -> None:
         self._frame.error = None
         self._failing_since = None
         known = self._frame.listed or 0
         self._frame.listed = count
+        if self._watch is not None and count != known:
+            self._watch.renew()
         self._frame.control = self._control() if self._frame.control != "ok" else "ok"
         first = not self._slots
         for slot in range(0 if first else known, count):
@@ -207,7 +230,15 @@ class Probe:
             self._failing_since = now
             self._opened = False
             self._versions_asked = False
-            threading.Thread(target=self._backend.close, daemon=True).start()
+            threading.Thread(target=self._let_go, daemon=True).start()
+
+    def _let_go(self) -> None:
+        """Shut the driver down, after nobody waits for events in it any more."""
+        if self._watch is not None:
+            self._watch.leave(_LEAVE_S)
+        self._backend.close()
+        if self._watch is not None:
+            self._watch.come_back()
 
     def _control(self) -> str:
         return control_device(self._devfs) if self._real else "absent"
@@ -226,8 +257,11 @@ class Probe:
         if frame.pass_done:
             frame.host = self._backend.host_facts()
         frame.answers = self._backend.take_answers()
+        if self._watch is not None:
+            frame.events = self._watch.take()
+            frame.watching, frame.watch_error = self._watch.state(self._deadline)
         self._write(encode_frame(frame))
-        frame.cards, frame.answers, frame.pass_done = [], None, False
+        frame.cards, frame.events, frame.answers, frame.pass_done = [], [], None, False
 
     def _open_calls(self) -> list[OpenCall]:
         if self._watched is None:
@@ -250,9 +284,9 @@ class Probe:
 
     def shut_down(self) -> None:
         """Try to let go of the driver for a second, then end whatever still hangs."""
-        closing = threading.Thread(target=self._backend.close, daemon=True)
+        closing = threading.Thread(target=self._let_go, daemon=True)
         closing.start()
-        closing.join(_SHUTDOWN_S)
+        closing.join(_LEAVE_S + _SHUTDOWN_S)
 
 
 def _resident_bytes() -> int:
@@ -291,10 +325,13 @@ def main() -> None:
     def write(data: bytes) -> None:
         with lock:
             _write_all(stream, data)
+        gc.collect()  # now, between two passes, instead of within one
 
+    gc.disable()
     probe = None
     try:
         probe = Probe(json.loads(sys.argv[1]), write)
+        gc.freeze()  # what was imported stays, and need not be looked through
         probe.run()
     except (Stop, BrokenPipeError):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

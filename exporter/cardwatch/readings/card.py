@@ -8,8 +8,9 @@ goes on. Only a lost card ends a pass early.
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from types import TracebackType
 from typing import Any, TypeVar
@@ -52,6 +53,7 @@ class Memo:
                  raised again and again holds the frames of every time.
     fields       fields that the card answers, by id and scope.
     no_fields    code of those that it does not support.
+    calls        calls that the last pass made, with their arguments.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -60,6 +62,7 @@ class Memo:
         self.unsupported: dict[tuple[Any, ...], int] = {}
         self.fields: dict[tuple[int, int], Field] = {}
         self.no_fields: dict[tuple[int, int], int] = {}
+        self.calls: dict[tuple[str, tuple[Any, ...]], None] = {}
         self._unsupported_since = clock()
 
     def expire(self) -> None:
@@ -122,11 +125,30 @@ class CardPass:
         self.mig: list[Any] = []
         self.reset_required = False
         self._fields: dict[tuple[int, int], int | DriverError] | None = None
+        self._answers: dict[tuple[str, tuple[Any, ...]], Any] = {}
+        self._once = False
 
     # -- asking -----------------------------------------------------------------
 
+    def ask_again(self) -> None:
+        """Make the calls of the last pass, one right after the other.
+
+        The topics then find their answers here. While they work out what these
+        mean the interpreter is taken; with little of that between two calls, the
+        threads of other cards hardly wait for it.
+        """
+        again, self.memo.calls = self.memo.calls, {}
+        for key in again:
+            name, args = key
+            try:
+                self._answers[key] = self.driver.call(name, self.handle, *args)
+            except DriverError as error:
+                if error.code == GPU_IS_LOST:
+                    raise CardLost from None
+                self._answers[key] = error
+
     def ask(self, name: str, *args: Any) -> Any:
-        """Make a call on this card's handle.
+        """Make a call on this card's handle, unless this pass has its answer.
 
         Raises ``DriverError``; raises ``CardLost`` when the card is gone. An
         answer "not supported" is remembered and not asked for again for a while.
@@ -136,11 +158,28 @@ class CardPass:
         if known is not None:
             raise DriverError(known)
         try:
-            return self.driver.call(name, self.handle, *args)
+            if key in self._answers:
+                answer = self._answers.pop(key)
+                if isinstance(answer, DriverError):
+                    raise answer
+            else:
+                answer = self.driver.call(name, self.handle, *args)
         except DriverError as error:
             if self._lasting(error):
                 self.memo.unsupported[key] = error.code
+                raise
+            self._note(key)
             raise
+        self._note(key)
+        return answer
+
+    def _note(self, key: tuple[str, tuple[Any, ...]]) -> None:
+        if not self._once:
+            self.memo.calls[key] = None
+
+    def lacks(self, name: str, *args: Any) -> bool:
+        """Say whether the card is known not to support this call."""
+        return (name, args) in self.memo.unsupported
 
     def ask_first(self, *calls: tuple[Any, ...]) -> Any:
         """Ask in order until one call is supported; raise the last error otherwise."""
@@ -158,7 +197,11 @@ class CardPass:
         now = self.memo.clock()
         if known is not None and now - known[0] < STATIC_S:
             return known[1]  # type: ignore[no-any-return]
-        value = read()
+        self._once = True
+        try:
+            value = read()
+        finally:
+            self._once = False
         self.memo.static[key] = (now, value)
         return value
 
@@ -263,6 +306,23 @@ class CardPass:
             self.faults[record.name] = "out_of_range"
         elif value or record.nonzero_profile is None or record.profile <= self.profile:
             self.rows.setdefault(record.name, []).append((labels, value))
+
+    def put_all(self, family: str, rows: Iterable[tuple[tuple[str, ...], Any]]) -> None:
+        """Keep rows as ``put`` would, less dearly: for families with a row per link."""
+        if not wanted(self.profile, family, None):
+            return
+        record = BY_NAME[family]
+        low, high = record.accept or (-math.inf, math.inf)
+        if record.nonzero_profile is not None and record.profile > self.profile:
+            low = max(low, 1)  # below that only what is not 0 is shown, if it is in range
+        kept = []
+        for labels, value in rows:
+            if type(value) is int and low <= value <= high:
+                kept.append((labels, value))
+            else:
+                self.put(family, value, *labels)
+        if kept:
+            self.rows.setdefault(family, []).extend(kept)
 
     def reject(self, *families: str) -> None:
         """Note that the driver answered these readings with something that cannot be."""

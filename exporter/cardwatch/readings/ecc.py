@@ -56,8 +56,11 @@ def _read_locations(card: CardPass, family: str, counter: int, kind: str, kind_c
     """Read every location the card has; False when it has none."""
     any_known = False
     for location, location_code in _LOCATIONS:
+        question = ("DeviceGetMemoryErrorCounter", kind_code, counter, location_code)
+        if card.lacks(*question):
+            continue
         try:
-            value = card.ask("DeviceGetMemoryErrorCounter", kind_code, counter, location_code)
+            value = card.ask(*question)
         except DriverError as error:
             if error.outcome is not Outcome.UNSUPPORTED:
                 any_known = True

@@ -25,6 +25,7 @@ _TRAFFIC = (
     ("gpu_nvlink_receive_bytes_total", ((f.NVLINK_DATA_RX_KIB, 1024), (f.NVLINK5_RX_BYTES, 1))),
 )
 _MAX_LINKS = 64
+_LINKS = tuple(map(str, range(_MAX_LINKS)))
 
 
 def read(card: CardPass) -> None:
@@ -56,9 +57,11 @@ def _read_states(card: CardPass, links: int) -> None:
         if len(errors) == links:
             raise failed or errors[0]
         odd = [state for state in states if isinstance(state, int) and state not in _STATES]
-        for link, state in enumerate(states):
-            if state in _STATES or _unsupported(state):
-                card.put("gpu_nvlink_up", int(state in _UP), str(link))
+        card.put_all("gpu_nvlink_up", (
+            ((link,), int(state in _UP))
+            for link, state in zip(_LINKS, states)  # noqa: B905
+            if state in _STATES or _unsupported(state)
+        ))  # fmt: skip
         # A count without a link would read as a link that went down.
         if failed is not None:
             raise failed
@@ -160,10 +163,12 @@ def _read_link_errors(
     with card.attempt(_LINK_ERRORS):
         rest = _by_link(card, links, [field for field in kinds.values() if field not in known])
         for kind, field in kinds.items():
-            for link, value in enumerate((known | rest)[field]):
-                # A link that is not wired answers "not supported": nothing to say about it.
-                if not _unsupported(value):
-                    card.put(_LINK_ERRORS, value, str(link), kind)
+            # A link that is not wired answers "not supported": nothing to say about it.
+            card.put_all(_LINK_ERRORS, (
+                ((link, kind), value)
+                for link, value in zip(_LINKS, (known | rest)[field])  # noqa: B905 - as many as there are
+                if not _unsupported(value)
+            ))  # fmt: skip
 
 
 def _read_traffic(card: CardPass) -> None:

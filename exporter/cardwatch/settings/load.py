@@ -105,12 +105,10 @@ def state_directory(settings: Settings, environment: Mapping[str, str] | None = 
 
 
 def _default_state_directory(environment: Mapping[str, str]) -> Path:
+    # Only looked at here: who asks where state is kept must not make a directory.
     system = Path("/var/lib/cardwatch")
-    try:
-        system.mkdir(exist_ok=True)
-        if os.access(system, os.W_OK | os.X_OK):
-            return system
-    except OSError:
-        pass
+    writable = system if system.exists() else system.parent
+    if os.access(writable, os.W_OK | os.X_OK):
+        return system
     home = environment.get("XDG_STATE_HOME") or str(Path("~/.local/state").expanduser())
     return Path(home) / "cardwatch"

@@ -20,6 +20,7 @@ from cardwatch.nvml.calls import CALLS
 from cardwatch.nvml.codes import DriverError
 from cardwatch.sim import releases
 from cardwatch.sim.answers import CARD_CALLS, INSTANCE_CALLS
+from cardwatch.sim.event_set import SUPPORTED, EventSet, Told
 from cardwatch.sim.faults import Fault
 from cardwatch.sim.plan import CardFacts, CardPlan, NodeFacts, NodePlan
 from cardwatch.sim.scenario import Scenario
@@ -85,6 +86,13 @@ class SimDriver:
             "DeviceGetCount": lambda facts: len(facts.listing),
             "DeviceGetHandleByIndex": self._handle,
         }
+        self._event_calls: dict[str, Callable[..., Any]] = {
+            "EventSetCreate": lambda: EventSet(self.now()),
+            "DeviceGetSupportedEventTypes": self._event_types,
+            "DeviceRegisterEvents": self._register_events,
+            "EventSetWait": self._wait_event,
+            "EventSetFree": lambda event_set: event_set.cards.clear(),
+        }
         self._lock = threading.Lock()
         self._users = 0  # Init and Shutdown are counted
         self._outages = 0  # as of the last Init
@@ -118,6 +126,9 @@ class SimDriver:
         self._stage.tick(t)
         if name not in CALLS:
             raise DriverError(codes.FUNCTION_NOT_FOUND)
+        if name in self._event_calls:
+            self._require_driver(self._node.timeline.at(t), name)
+            return self._event_calls[name](*args)
         if name in self._node_calls:
             return self._node_call(name, args, t)
         return self._card_call(name, args[0], args[1:], t)
@@ -250,6 +261,23 @@ class SimDriver:
             while fault.kind == "hang" and fault.active(self.now()):
                 self._sleep(_POLL_S)
                 self.tick()
+
+    # events
+
+    def _event_types(self, handle: Handle) -> int:
+        self._reach(self._cards[handle.card], "DeviceGetSupportedEventTypes", self.now())
+        return SUPPORTED
+
+    def _register_events(self, handle: Handle, _types: int, event_set: EventSet) -> int:
+        self._reach(self._cards[handle.card], "DeviceRegisterEvents", self.now())
+        event_set.cards.add(handle.card)
+        return handle.card
+
+    def _wait_event(self, event_set: EventSet, milliseconds: int) -> Told:
+        def lost(card: int) -> bool:
+            return self._cards[card].timeline.at(self.now()).gone
+
+        return event_set.wait(self.scenario.faults, milliseconds, self.now, self._sleep, lost)
 
     # what the host shows beside the driver
 

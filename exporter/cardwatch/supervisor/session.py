@@ -65,7 +65,8 @@ class Session:
         self.host = HostFacts()
         self._real_host = HostFacts()
         self._host_reading: threading.Thread | None = None
-        self._changed_event = asyncio.Event()
+        self._dirty = False
+        self._wake = asyncio.Event()
         self._seen: list[asyncio.Event] = []
         self.apply(settings)
         self.page = self._render()
@@ -100,6 +101,7 @@ class Session:
             "profile": int(s.profile),
             "interval": s.interval,
             "retry": RETRY_S,
+            "deadline": s.deadline,
             "heartbeat": min(1.0, s.interval, s.deadline / 2),
             "devfs": str(s.path_devfs),
             "scenario": s.scenario,
@@ -138,24 +140,32 @@ class Session:
                 last_host = now
                 self._start_host_reading()
             due = now - last_render >= self.settings.interval
-            if due or (self._changed_event.is_set() and now - last_render >= _MIN_RENDER_GAP_S):
-                self._changed_event.clear()
+            if due or (self._dirty and now - last_render >= _MIN_RENDER_GAP_S):
+                self._dirty = False
                 last_render = now
                 self._refresh()
             await self._next_turn(last_render)
 
     async def _next_turn(self, last_render: float) -> None:
-        if self._changed_event.is_set():
+        """Sleep until something changed or the next tick is due.
+
+        Not by ``wait_for``: before Python 3.12 it can swallow the cancellation
+        that ends this loop.
+        """
+        if self._dirty:
             # Several frames may come at once: one page for all of them.
             await asyncio.sleep(max(0.0, last_render + _MIN_RENDER_GAP_S - time.monotonic()))
             return
+        timer = asyncio.get_running_loop().call_later(TICK_S, self._wake.set)
         try:
-            await asyncio.wait_for(self._changed_event.wait(), TICK_S)
-        except (asyncio.TimeoutError, TimeoutError):
-            pass
+            await self._wake.wait()
+        finally:
+            timer.cancel()
+            self._wake.clear()
 
     def _changed(self) -> None:
-        self._changed_event.set()
+        self._dirty = True
+        self._wake.set()
 
     def _host_reading_done(self) -> bool:
         return self._host_reading is None or not self._host_reading.is_alive()
