@@ -27,8 +27,9 @@ SPIN_US = 30
 HOST = "127.0.0.1"
 _STOP_S = 10.0
 
-__all__ = ["GPUS", "HERE", "HOST", "OURS", "SPIN_US", "Process", "Stub", "cardwatch", "compiled", "driver",
-           "fetch", "free_port", "machine", "ready", "wait_for"]  # fmt: skip
+__all__ = ["GPUS", "HERE", "HOST", "OURS", "SPIN_US", "Process", "Stub", "busy_seconds",
+           "cardwatch", "compiled", "driver", "fetch", "free_port", "machine", "own_seconds",
+           "ready", "wait_for"]  # fmt: skip
 
 
 @contextmanager
@@ -174,11 +175,25 @@ OURS = b"gpu_power_watts{"
 
 def ready(process: Process, series: bytes = OURS, seconds: float = 20.0) -> float:
     """Wait for a page with this series of every card; return the moment."""
+
     def complete() -> bool:
         page = fetch(process.port)
         return page is not None and page.count(b"\n" + series) >= GPUS
 
     return wait_for(complete, seconds, 0.05)
+
+
+def busy_seconds() -> float:
+    """Return how long the processors were busy since the machine started, all added up."""
+    words = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+    user, nice, system, _idle, _wait, irq, softirq = map(int, words[:7])
+    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+
+
+def own_seconds() -> float:
+    """Return the processor time of this process and of all that it started and awaited."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def machine() -> str:

@@ -10,9 +10,10 @@ the web side does its part.
 from __future__ import annotations
 
 import time
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from machine import HERE, Stub, cardwatch, driver, fetch, ready
+from machine import HERE, Process, Stub, cardwatch, driver, fetch, ready
 
 INTERVAL_S = 0.008
 EARLY, LATE = 2_000, 10_000
@@ -48,6 +49,5 @@ def measure(limit_s: float, early: int = EARLY, late: int = LATE) -> Memory:
     return Memory(*marks)
 
 
-def _fast(stub: Stub):
-    command = (str(HERE / "inside.py"), "fast", str(INTERVAL_S))
-    return cardwatch(stub, command=command)
+def _fast(stub: Stub) -> AbstractContextManager[Process]:
+    return cardwatch(stub, command=(str(HERE / "inside.py"), "fast", str(INTERVAL_S)))

@@ -23,7 +23,17 @@ import peers
 import sampling
 import scrape
 import startup
-from machine import OURS, SPIN_US, cardwatch, compiled, driver, machine, ready
+from machine import (
+    OURS,
+    SPIN_US,
+    busy_seconds,
+    cardwatch,
+    compiled,
+    driver,
+    machine,
+    own_seconds,
+    ready,
+)
 from report import Figure, as_json, missed, table
 
 
@@ -132,6 +142,8 @@ def _memory(effort: Effort) -> list[Figure]:
     ]
 
 
+_DISTURBED = 0.1
+
 TOPICS: dict[str, Callable[[Effort], list[Figure]]] = {
     "scrape": _scrapes,
     "sampling": _sampling,
@@ -149,19 +161,25 @@ def main() -> int:
     parser.add_argument("--only", choices=TOPICS, nargs="+", default=list(TOPICS), metavar="TOPIC",
                         help=f"some of {', '.join(TOPICS)}")  # fmt: skip
     options = parser.parse_args()
-    began = time.monotonic()
+    began, busy, own = time.monotonic(), busy_seconds(), own_seconds()
     figures: list[Figure] = []
     for topic in options.only:
         print(f"measuring: {topic} ...", file=sys.stderr, flush=True)
         figures += TOPICS[topic](QUICK if options.quick else FULL)
     seconds = time.monotonic() - began
+    others = (busy_seconds() - busy - (own_seconds() - own)) / seconds
     peer = f"{peers.PACKAGE} {peers.version() or 'not installed'}"
     print(f"\n{machine()}; {seconds:.0f} s. Peer: {peer}.\n\n{table(figures)}\n")
+    if others > _DISTURBED:
+        print(f"Other processes kept {others:.2g} processors busy meanwhile: "
+              "times are those of a disturbed machine.\n")  # fmt: skip
     late = missed(figures)
     for figure in late:
         print(f"MISSED: {figure.name}")
     if options.json:
-        document = as_json(figures, machine=machine(), peer=peer, quick=options.quick)
+        document = as_json(
+            figures, machine=machine(), peer=peer, quick=options.quick, others_busy=others
+        )
         options.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     return 1 if late and options.check else 0
 

@@ -23,6 +23,7 @@ from pathlib import Path
 
 import floor
 from machine import HERE, Stub, cardwatch, driver, ready
+from scrape import without_waiting
 
 INTERVAL_S = 0.25
 _SETTLED_S = 0.05
@@ -92,7 +93,7 @@ def _counted(stub: Stub, profile: str) -> Counter[str]:
         time.sleep(_WARM_UP_S)
         before = _settled(stub)
         time.sleep(_COUNTED_S)
-        calls = _settled(stub) - before
+        calls = without_waiting(_settled(stub) - before)
     passes = calls["nvmlDeviceGetCount_v2"]
     return Counter({name: count / passes for name, count in calls.items()})
 

@@ -61,6 +61,7 @@ class CardSample:
     rows      family name -> rows that read well.
     faults    family name -> ``unsupported``, ``denied`` or an error's name.
     reasons   throttle reason -> active now; None when the driver does not tell.
+    uptime    seconds since the driver initialised the card; None when it does not tell.
     """
 
     slot: int
@@ -77,6 +78,7 @@ class CardSample:
     faults: dict[str, str] = field(default_factory=dict)
     reasons: dict[str, bool] | None = None
     mig: list[MigSample] = field(default_factory=list)
+    uptime: float | None = None
 
 
 @dataclass
@@ -155,7 +157,14 @@ def decode_frame(line: bytes) -> Frame:
         return _frame(raw)
     except FrameError:
         raise
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         raise FrameError(f"not a frame: {type(error).__name__}: {error}"[:200]) from None
 
 
@@ -202,6 +211,7 @@ def _card(raw: Any) -> CardSample:
         faults=_texts(raw["faults"]),
         reasons=None if reasons is None else {_text(k): v is True for k, v in reasons.items()},
         mig=[_mig(m) for m in _list(raw["mig"])],
+        uptime=None if raw["uptime"] is None else _number(raw["uptime"]),
     )
 
 

@@ -208,3 +208,16 @@ def test_every_code_has_a_name_and_an_outcome(code: int) -> None:
     assert error.outcome in Outcome
     if code not in NAMES:
         assert error.outcome is Outcome.FAILED
+
+
+@pytest.mark.parametrize(
+    ("outcome", "codes"),
+    [
+        (Outcome.UNSUPPORTED, {2, 3, 6, 13, 21, 22, 24, 25, 26}),
+        (Outcome.DENIED, {4, 17}),
+        (Outcome.FAILED, {1, 7, 8, 9, 10, 11, 14, 15, 16, 18, 19, 20, 23, 27, 28, 29, 999}),
+    ],
+)
+def test_each_code_has_its_outcome(outcome: Outcome, codes: set[int]) -> None:
+    """What an older driver answers to something it does not know is no failure; trouble is one."""
+    assert {code for code in codes if DriverError(code).outcome is outcome} == codes

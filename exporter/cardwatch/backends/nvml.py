@@ -27,7 +27,7 @@ from cardwatch.nvml.codes import (
 from cardwatch.nvml.recorded import Recorder
 from cardwatch.readings import READERS
 from cardwatch.readings.card import CardLost, CardPass, Memo
-from cardwatch.readings.identity import read_info, read_pci
+from cardwatch.readings.identity import read_info, read_pci, read_uptime
 from cardwatch.sample import WHOLE_CARD, CardSample
 from cardwatch.text import label
 
@@ -148,6 +148,7 @@ class NvmlBackend:
         sample.info = read_info(card)
         if sample.pci:
             sample.info["pci_bus_id"] = sample.pci
+        sample.uptime = read_uptime(card)
         for reader in READERS:
             reader(card)
         sample.rows, sample.faults = card.rows, card.faults

@@ -19,6 +19,10 @@ COMMANDS: dict[str, str] = {
     "doctor": "say what this machine lets us see, what not, and how to fix it",
     "capture": "write what the driver answers to a file, for a bug report or for replay",
     "baseline": "the cards this node should have",
+    "health": "the verdict per card, for health checks of schedulers",
+    "events": "GPU events: find them in any log, list this node's, record a reset",
+    "xid": "what an Xid code means and asks for",
+    "sxid": "what an NVSwitch error code means and asks for",
 }
 
 

@@ -12,6 +12,7 @@ import argparse
 import gzip
 import io
 import json
+import os
 import re
 import sys
 import time
@@ -20,10 +21,18 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
 
+from cardwatch.commands import flags
+from cardwatch.events.resets import CLEARED
+from cardwatch.journal.records import Mark, Row
+from cardwatch.journal.store import StoreError, add_mark, read_contents, read_events
 from cardwatch.kernlog.dates import Calendar
 from cardwatch.kernlog.decode import Told, decode, read_lines
 from cardwatch.kernlog.event import INIT_FAILED, OFF_BUS, SXID, XID, Event
 from cardwatch.kernlog.xidline import recovery_words
+from cardwatch.settings.durations import parse_duration
+from cardwatch.settings.load import state_directory
+from cardwatch.supervisor.roster import on_file
+from cardwatch.text import label
 from cardwatch.xid import nvlink5
 from cardwatch.xid.classify import Classified, classify
 
@@ -39,6 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of this command."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     _add_decode(actions)
+    _add_list(actions)
+    _add_clear(actions)
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -84,7 +95,100 @@ def _decode(parsed: argparse.Namespace) -> int:
     return 0
 
 
-_ACTIONS: Mapping[str, Callable[[argparse.Namespace], int]] = {"decode": _decode}
+def _add_list(actions: Any) -> None:
+    parser = actions.add_parser(
+        "list",
+        help="list the events of this node from the journal in the state directory",
+        description="List the events of this node, newest first.",
+    )
+    parser.add_argument("--since", default="24h", metavar="DURATION",
+                        help="how far back to look (default 24h)")  # fmt: skip
+    parser.add_argument("--gpu", metavar="UUID", help="of this card only")
+    parser.add_argument("--limit", type=int, default=1000, metavar="N",
+                        help="most rows to list (default 1000)")  # fmt: skip
+    parser.add_argument("--format", choices=("table", "json"), default="table",
+                        help="table, or one JSON object a line")  # fmt: skip
+    flags.add(parser, ("backend", "state_dir"))
+
+
+def _list(parsed: argparse.Namespace) -> int:
+    directory = state_directory(flags.settings(parsed), os.environ)
+    try:
+        since = time.time() - parse_duration(parsed.since)
+        rows = read_events(directory, since, parsed.gpu, parsed.limit)
+    except ValueError as error:
+        return _fail(f"--since: {parsed.since!r} is not allowed here: expected {error}")
+    except (StoreError, OSError) as error:
+        return _fail(f"{directory}: {error}")
+    for entry in rows:
+        print(_listed_json(entry) if parsed.format == "json" else _listed_line(entry))
+    if not rows and parsed.format == "table":
+        print(f"no events in the last {parsed.since} in {directory}")
+    return 0
+
+
+def _listed_line(entry: Row) -> str:
+    stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(entry.time))
+    what = _KINDS.get(entry.kind, entry.kind).format(entry.code)
+    line = f"{stamp} UTC  {what}  {entry.cls}  {entry.action}  x{entry.count}  {entry.gpu}  "
+    return line + label(entry.message)
+
+
+def _listed_json(entry: Row) -> str:
+    return json.dumps(
+        {
+            "time": entry.time,
+            "last_time": entry.last_time,
+            "uuid": entry.gpu,
+            "kind": entry.kind,
+            "xid": entry.code if entry.kind == XID else None,
+            "sxid": entry.code if entry.kind == SXID else None,
+            "class": entry.cls,
+            "action": entry.action,
+            "severity": entry.severity or None,
+            "source": entry.source,
+            "count": entry.count,
+            "message": entry.message,
+            **entry.detail,
+            **entry.extra,
+        }
+    )
+
+
+def _add_clear(actions: Any) -> None:
+    parser = actions.add_parser(
+        "clear",
+        help="record by hand that a card was reset",
+        description="Record that a card was reset, or that its faults are settled: what happened "
+        "before no longer counts against it. A running exporter notices within seconds.",
+    )
+    parser.add_argument("--gpu", required=True, metavar="UUID", help="the card")
+    flags.add(parser, ("backend", "state_dir"))
+
+
+def _clear(parsed: argparse.Namespace) -> int:
+    directory = state_directory(flags.settings(parsed), os.environ)
+    try:
+        known = set(on_file(directory)) | {key.gpu for key in read_contents(directory).counters}
+        if parsed.gpu not in known:
+            return _fail(f"--gpu {parsed.gpu}: not a card that {directory} knows")
+        add_mark(directory, Mark(parsed.gpu, CLEARED, round(time.time(), 3), "cli"))
+    except (StoreError, OSError, ValueError, KeyError, TypeError) as error:
+        return _fail(f"{directory}: {error}")
+    print(f"recorded: {parsed.gpu} was reset")
+    return 0
+
+
+def _fail(message: str) -> int:
+    print(f"cardwatch events: {message}", file=sys.stderr)
+    return 2
+
+
+_ACTIONS: Mapping[str, Callable[[argparse.Namespace], int]] = {
+    "decode": _decode,
+    "list": _list,
+    "clear": _clear,
+}
 
 
 @contextmanager

@@ -6,7 +6,8 @@ from __future__ import annotations
 import html
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from cardwatch import __version__
@@ -14,6 +15,7 @@ from cardwatch.families import BY_NAME
 from cardwatch.supervisor.cards import View, reading_name
 from cardwatch.supervisor.session import Session
 from cardwatch.supervisor.snapshot import Snapshot
+from cardwatch.verdict import CardVerdict, Held
 
 _LOOP_STALE_S = 30.0
 
@@ -44,9 +46,20 @@ class SessionPages:
 
     def json(self, name: str) -> bytes | None:
         """Return a JSON document, or None where this version has none."""
-        if name != "gpus":
+        document = self._document(name)
+        return None if document is None else json.dumps(document, indent=1).encode() + b"\n"
+
+    def _document(self, name: str) -> dict[str, Any] | None:
+        session, watch = self._session, self._session.watch
+        if name == "gpus":
+            return gpus(session.snapshot())
+        if watch is None:
             return None
-        return json.dumps(gpus(self._session.snapshot()), indent=1).encode() + b"\n"
+        if name == "events":
+            return {"node": session.identity.node, "events": list(watch.book.recent)[::-1]}
+        if name == "health":
+            return health(session.snapshot(), watch.verdicts, watch.judge.node)
+        return None
 
     def status_html(self) -> bytes:
         """Return the status page."""
@@ -56,6 +69,30 @@ class SessionPages:
         """Let go of the driver."""
         self._session.source.detach(seconds)
         return f"detached for {seconds:.0f} s"
+
+
+def health(
+    snap: Snapshot, verdicts: Mapping[str, CardVerdict], node: Sequence[Held]
+) -> dict[str, Any]:
+    """Return the verdict of every card, with the conditions that hold, worst first."""
+    return {
+        "node": snap.identity.node,
+        "time": snap.time,
+        "conditions": [asdict(held) for held in node],
+        "gpus": [
+            {
+                "gpu": view.index,
+                "uuid": view.card.uuid,
+                "pci": view.card.pci,
+                "model": view.card.info.get("model", ""),
+                "state": verdict.state,
+                "reason": verdict.reason,
+                "conditions": [asdict(held) for held in verdict.conditions],
+            }
+            for view in snap.views
+            if (verdict := verdicts.get(view.card.uuid)) is not None
+        ],
+    }
 
 
 def gpus(snap: Snapshot) -> dict[str, Any]:
@@ -141,7 +178,8 @@ def _status(snap: Snapshot) -> str:
 <p>Driver {escape(snap.node.get("driver_version", "not known"))},
 CUDA {escape(snap.node.get("cuda_driver_version", "not known"))}</p>
 <p><a href="/metrics">metrics</a> <a href="/readyz">readyz</a> <a href="/healthz">healthz</a>
-<a href="/api/v1/gpus">api/v1/gpus</a></p></body></html>
+<a href="/api/v1/gpus">api/v1/gpus</a> <a href="/api/v1/health">api/v1/health</a>
+<a href="/api/v1/events">api/v1/events</a></p></body></html>
 """
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import faulthandler
+import gc
 import logging
 import os
 import signal
@@ -38,6 +39,9 @@ log = logging.getLogger("cardwatch")
 EXIT_REVOKED = 75
 DETACH_S = 15 * 60.0
 _HTTP_GRACE_S = 1.0
+_GC_THRESHOLD = 20_000
+"""A page is made of some thousand short-lived rows: no reason to look for cycles each time."""
+
 _FIXED = ("listen", "backend", "web_config_file", "state_dir", "scenario", "capture", "api",
           "detach_endpoint", "log_format", "log_level")  # fmt: skip
 
@@ -62,6 +66,8 @@ def run(parsed: argparse.Namespace) -> int:
         print(f"cardwatch serve: --listen {settings.listen}: {error}", file=sys.stderr)
         return 2
     exporter = _Exporter(settings, parsed, live)
+    gc.freeze()
+    gc.set_threshold(_GC_THRESHOLD)
     status = asyncio.run(exporter.serve(sockets))
     # A thread may hang in a file of the host; it must not hold the exit back.
     logging.shutdown()
@@ -79,7 +85,7 @@ class _Exporter:
     async def serve(self, sockets: Sequence[socket.socket]) -> int:
         """Run until stopped; everything is gone within four seconds after that."""
         self._stop = asyncio.Event()
-        self.session = Session(self._settings, environment=dict(os.environ))
+        self.session = Session(self._settings, environment=dict(os.environ), watch_events=True)
         pages = SessionPages(self.session)
         app = make_app(
             pages,

@@ -22,6 +22,9 @@ from cardwatch.families.record import Family, Type
 Series: TypeAlias = "Mapping[str, list[tuple[tuple[str, ...], float]]]"
 """Family name -> (values of ``Family.all_labels``, number). An empty label value is left out."""
 
+_Lines: TypeAlias = "dict[tuple[str, ...], tuple[str, float, str]]"
+"""Label values -> the part before the value, the value, and the line."""
+
 MAX_SERIES_PER_FAMILY = 8192
 """No family of a healthy node of 16 cards comes near; a runaway one must not blind the node."""
 
@@ -80,12 +83,12 @@ class Renderer:
         self._node_label = node_label
         self._constant = tuple((constant or {}).items())
         self._headers = {family.name: _headers(family) for family in self._families}
-        self._prefixes: dict[str, dict[tuple[str, ...], str]] = {}
+        self._known: dict[str, _Lines] = {}
         self.dropped: Counter[str] = Counter()
 
     def render(self, series: Series) -> Page:
         """Return the page; families in table order, rows in the order given."""
-        kept: dict[str, dict[tuple[str, ...], str]] = {}
+        kept: dict[str, _Lines] = {}
         text: list[str] = []
         openmetrics: list[str] = []
         count = 0
@@ -101,21 +104,31 @@ class Renderer:
             text += (header, body)
             openmetrics += (openmetrics_header, body)
             count += len(rows)
-        self._prefixes = kept  # prefixes of series that are gone go with them
+        self._known = kept  # what was kept of series that are gone goes with them
         openmetrics.append(_EOF)
         plain, om = "".join(text).encode(), "".join(openmetrics).encode()
         return Page(plain, _compress(plain), om, _compress(om), count)
 
     def _body(
         self, family: Family, rows: list[tuple[tuple[str, ...], float]]
-    ) -> tuple[str, dict[tuple[str, ...], str]]:
-        """Return the sample lines and the prefixes they have."""
-        known = self._prefixes.get(family.name, {})
-        kept: dict[tuple[str, ...], str] = {}
+    ) -> tuple[str, _Lines]:
+        """Return the sample lines, and what is kept of them for the next page."""
+        known = self._known.get(family.name, {})
+        kept: _Lines = {}
         lines: list[str] = []
         for values, number in rows:
-            prefix = kept[values] = known.get(values) or self._prefix(family, values)
-            lines.append(f"{prefix}{spelled(number)}\n")
+            last = known.get(values)
+            if last is None:
+                prefix = self._prefix(family, values)
+            elif last[1] is number:  # small integers are: most flags and error counters
+                kept[values] = last
+                lines.append(last[2])
+                continue
+            else:
+                prefix = last[0]
+            line = f"{prefix}{spelled(number)}\n"
+            kept[values] = (prefix, number, line)
+            lines.append(line)
         return "".join(lines), kept
 
     def _prefix(self, family: Family, values: tuple[str, ...]) -> str:

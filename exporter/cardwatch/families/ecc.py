@@ -39,7 +39,6 @@ FAMILIES: tuple[Family, ...] = (
         "When the uncorrected count was last seen to grow; absent if it never was. Kept in the "
         "state directory.",
         unit="seconds",
-        planned="events",
         sources={"exporter": "two samples of gpu_ecc_errors_total and the event journal"},
     ),
     Family(

@@ -19,7 +19,6 @@ FAMILIES: tuple[Family, ...] = (
         "Xid errors of this card by class, repeats included, since the journal began. Absent "
         "while neither kernel log nor driver events could ever be read.",
         labels=("class",),
-        planned="events",
         sources=_XID,
     ),
     Family(
@@ -28,7 +27,6 @@ FAMILIES: tuple[Family, ...] = (
         "Xid errors of this card by code, born with the first event, so increase() misses that "
         "one: alert on the class counter or the timestamp.",
         labels=("xid", "class"),
-        planned="events",
         sources=_XID,
     ),
     Family(
@@ -38,7 +36,6 @@ FAMILIES: tuple[Family, ...] = (
         "hold it against gpu_last_reset_timestamp_seconds.",
         unit="seconds",
         labels=("xid", "class"),
-        planned="events",
         sources=_XID,
     ),
     Family(
@@ -48,7 +45,6 @@ FAMILIES: tuple[Family, ...] = (
         "began; 0 from the start where there is a switch.",
         scope=Scope.NODE,
         labels=("severity",),
-        planned="events",
         sources=_SXID,
     ),
     Family(
@@ -58,7 +54,6 @@ FAMILIES: tuple[Family, ...] = (
         "one. Detail lines of one error are not counted.",
         scope=Scope.NODE,
         labels=("nvswitch", "sxid", "severity"),
-        planned="events",
         sources=_SXID,
     ),
     Family(
@@ -68,7 +63,6 @@ FAMILIES: tuple[Family, ...] = (
         scope=Scope.NODE,
         unit="seconds",
         labels=("nvswitch", "sxid", "severity"),
-        planned="events",
         sources=_SXID,
     ),
     Family(
@@ -77,7 +71,6 @@ FAMILIES: tuple[Family, ...] = (
         "Times the kernel log said that this card has fallen off the bus, with or without an Xid, "
         "since the journal began.",
         profile=Profile.STANDARD,
-        planned="events",
         sources={"exporter": "kernel log"},
     ),
 )

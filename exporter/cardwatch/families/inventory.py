@@ -52,7 +52,6 @@ FAMILIES: tuple[Family, ...] = (
         "Newest of boot, driver load and reset of this card, as far as known. Events before it are "
         "settled; a reset nobody recorded may be missing.",
         unit="seconds",
-        planned="events",
         sources={"exporter": "boot time, driver load and the event journal"},
     ),
     Family(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cardwatch.families.record import Family, Scope, Type
+from cardwatch.families.record import Family, Profile, Scope, Type
 
 
 def _node(
@@ -41,10 +41,17 @@ def _gpu(
     source: str,
     labels: tuple[str, ...] = (),
     unit: str | None = None,
+    split: Mapping[str, Profile] | None = None,
 ) -> Family:
     """Return a family about the sampling of one card."""
     return Family(
-        name, metric_type, help_text, labels=labels, unit=unit, sources={"exporter": source}
+        name,
+        metric_type,
+        help_text,
+        labels=labels,
+        unit=unit,
+        split=split or {},
+        sources={"exporter": source},
     )
 
 
@@ -127,6 +134,7 @@ FAMILIES: tuple[Family, ...] = (
         "unsupported is the card's nature, not an error.",
         "count over the last sample",
         labels=("status",),
+        split={"unsupported": Profile.STANDARD, "denied": Profile.STANDARD},
     ),
     _gpu(
         "cardwatch_reading_errors_total",
@@ -155,7 +163,6 @@ FAMILIES: tuple[Family, ...] = (
         "Kernel log records that were overwritten before we read them; an event may have been "
         "among them.",
         {"exporter": "gaps in the sequence numbers of the kernel log"},
-        planned="events",
     ),
     _node(
         "cardwatch_journal_events_dropped_total",
@@ -163,7 +170,6 @@ FAMILIES: tuple[Family, ...] = (
         "Events that the journal could not keep; they were counted, but will not be listed or "
         "outlive a restart.",
         {"exporter": "queue of the event journal"},
-        planned="events",
     ),
     _node(
         "cardwatch_process_visibility",

@@ -11,7 +11,6 @@ FAMILIES: tuple[Family, ...] = (
         Type.GAUGE,
         "Verdict on the card: 0 ok, 1 observe, 2 degraded, 3 failed; absent when it cannot be "
         "judged. At least 1 while a reading is out of its accepted range.",
-        planned="events",
         sources={"exporter": "worst of the conditions that hold"},
     ),
     Family(
@@ -20,7 +19,6 @@ FAMILIES: tuple[Family, ...] = (
         "1 while this condition holds, absent otherwise; tier says who should know (page, ticket, "
         "observe).",
         labels=("condition", "tier"),
-        planned="events",
         sources={"exporter": "readings, events and the state of the card"},
     ),
 )

@@ -20,6 +20,7 @@ class HostFacts:
     """What the host shows. None and empty text mean: not known."""
 
     gpus: tuple[str, ...] | None = None
+    nvswitches: tuple[str, ...] = ()
     module_version: str = ""
     kernel_module: str = ""
     kernel_release: str = ""
@@ -42,6 +43,7 @@ def read(paths: HostPaths) -> HostFacts:
     gpus = pci.nvidia_gpus(paths.sysfs)
     return HostFacts(
         gpus=None if gpus is None else tuple(gpus),
+        nvswitches=tuple(pci.nvswitches(paths.sysfs) or ()),
         module_version=module.version if module else "",
         kernel_module=module.kind if module else "",
         kernel_release=kernel.release(paths.procfs),

@@ -127,6 +127,12 @@ def _sram_status(handle: Any) -> tuple[int]:
     return (int.from_bytes(buffer.raw[_SRAM_EXCEEDED_AT : _SRAM_EXCEEDED_AT + 4], "little"),)
 
 
+def _gpu_uptime(handle: Any) -> int:
+    buffer = create_string_buffer(4)
+    _check(_raw("nvmlDeviceGetGpuUptime_v1")(handle, buffer))
+    return int.from_bytes(buffer.raw, "little")
+
+
 def _fabric(handle: Any) -> tuple[int, int, int, int | None, int | None]:
     """Return (struct version, state, status, health mask, health summary), newest that answers."""
     for version, tag, size in _FABRIC_V:
@@ -206,9 +212,7 @@ def _register_events(handle: Any, types: int, event_set: Any) -> int:
     return ctypes.cast(handle, ctypes.c_void_p).value or 0
 
 
-def _wait_event(
-    event_set: Any, milliseconds: int
-) -> tuple[int, int, int, int | None, int | None]:
+def _wait_event(event_set: Any, milliseconds: int) -> tuple[int, int, int, int | None, int | None]:
     event = pynvml.nvmlEventSetWait_v2(event_set, milliseconds)
     key = ctypes.cast(event.device, ctypes.c_void_p).value or 0
     gpu_instance, compute_instance = (
@@ -274,6 +278,7 @@ _BUILDERS: dict[str, Callable[[], Callable[..., Any]]] = {
     "DeviceGetVbiosVersion": lambda: _string("DeviceGetVbiosVersion"),
     "DeviceGetInforomImageVersion": lambda: _string("DeviceGetInforomImageVersion"),
     "DeviceGetPciBusId": lambda: _pci_bus_id,
+    "DeviceGetGpuUptime": lambda: _gpu_uptime,
     "DeviceGetMemoryInfo_v2": _memory_v2,
     "DeviceGetMemoryInfo": lambda: _members("DeviceGetMemoryInfo", "total", "free", "used"),
     "DeviceGetBAR1MemoryInfo": lambda: _members(

@@ -35,6 +35,7 @@ CALLS: dict[str, str] = {
     "DeviceGetPciBusId": "-> str, 00000000:3B:00.0",
     "DeviceGetArchitecture": "-> int, 9 is Hopper",
     "DeviceGetCudaComputeCapability": "-> (major, minor)",
+    "DeviceGetGpuUptime": "-> int, seconds since the driver initialised the card; R615 and newer",
     # memory, bytes
     "DeviceGetMemoryInfo_v2": "-> (total, reserved, free, used), used excludes reserved",
     "DeviceGetMemoryInfo": "-> (total, free, used), used includes reserved",

@@ -215,15 +215,19 @@ class CardPass:
         """
         if self._fields is None:
             codes = self.memo.no_fields
-            errors = {code: DriverError(code) for code in codes.values()}
+            errors = {code: DriverError(code) for code in set(codes.values())}
             self._fields = {key: errors[code] for key, code in codes.items()}
             self._read_known_fields(self._fields)
         found = self._fields
         keys = [(field.id, scope) for field, scope in wanted]
-        fresh = {key: item[0] for key, item in zip(keys, wanted, strict=True) if key not in found}
-        if fresh:
-            self._read_fresh_fields(found, fresh)
-        return [found[key] for key in keys]
+        try:
+            return [found[key] for key in keys]
+        except KeyError:
+            fields = dict(zip(keys, (field for field, _ in wanted), strict=True))
+            self._read_fresh_fields(
+                found, {key: field for key, field in fields.items() if key not in found}
+            )
+            return [found[key] for key in keys]
 
     def _read_fresh_fields(
         self,

@@ -42,6 +42,14 @@ def pci_address(bus_id: str) -> str | None:
     return f"{domain}:{match[2].lower()}:{match[3].lower()}"
 
 
+def read_uptime(card: CardPass) -> float | None:
+    """Return the seconds since the driver initialised the card; None before R615."""
+    try:
+        return float(card.ask("DeviceGetGpuUptime"))
+    except DriverError:
+        return None
+
+
 def read_info(card: CardPass) -> dict[str, str]:
     """Return the labels of ``gpu_info`` that the card tells; the others are left out."""
     info: dict[str, str] = {}

@@ -167,7 +167,7 @@ def _read_link_errors(
             card.put_all(_LINK_ERRORS, (
                 ((link, kind), value)
                 for link, value in zip(_LINKS, (known | rest)[field])  # noqa: B905 - as many as there are
-                if not _unsupported(value)
+                if type(value) is int or not _unsupported(value)
             ))  # fmt: skip
 
 

@@ -16,6 +16,8 @@ from cardwatch.families import ALL
 from cardwatch.families.record import Profile
 from cardwatch.settings.durations import parse_duration
 from cardwatch.text import MAX_BYTES, label
+from cardwatch.verdict.thresholds import Overrides, thresholds
+from cardwatch.xid.classify import Override, overrides
 
 _LABEL = re.compile(r"^[a-zA-Z_][a-zA-Z0-9_]*$")
 
@@ -87,6 +89,16 @@ def labels(value: Any) -> tuple[tuple[str, str], ...]:
         if name in taken:
             raise ValueError(f"label {name!r} is used by our own series; choose another name")
     return tuple((name, _label_value(name, item)) for name, item in value.items())
+
+
+def xid(value: Any) -> Mapping[int, Override]:
+    """Accept class and action per Xid code."""
+    return overrides(value)
+
+
+def health(value: Any) -> Overrides:
+    """Accept thresholds per condition of the verdict."""
+    return thresholds(value, parse_duration)
 
 
 def _label_value(name: str, value: Any) -> str:

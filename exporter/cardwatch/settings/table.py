@@ -3,20 +3,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from cardwatch.families.record import Profile
 from cardwatch.settings import kinds
+from cardwatch.verdict.thresholds import NO_OVERRIDES as NO_THRESHOLDS
+from cardwatch.verdict.thresholds import Overrides
+from cardwatch.xid.classify import NO_OVERRIDES, Override
 
 
 def setting(
     default: Any, parse: Callable[[Any], Any], help_text: str, flag: str | None = None
 ) -> Any:
     """Declare one setting. ``flag`` differs from the field's name only where it has dots."""
-    return field(default=default, metadata={"parse": parse, "help": help_text, "flag": flag})
+    metadata = {"parse": parse, "help": help_text, "flag": flag}
+    if isinstance(default, Mapping):
+        return field(default_factory=lambda: dict(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
@@ -71,6 +77,24 @@ class Settings:
     labels: tuple[tuple[str, str], ...] = setting(
         (), kinds.labels, "labels for every series, such as cluster, provider, pool, rack"
     )  # config file only
+    kmsg: str | None = setting(
+        None,
+        kinds.text,
+        "kernel log to read Xid events from: device, FIFO, file of raw records, or off "
+        "(default /dev/kmsg; a simulated node has its own)",
+    )
+    kmsg_any_facility: bool = setting(
+        False, kinds.flag, "also take kernel log records that user space wrote: for drills"
+    )
+    workload_logs: Path | None = setting(
+        None, kinds.path, "also write [gpu-health] lines into a file per workload in this directory"
+    )
+    xid: Mapping[int, Override] = setting(
+        NO_OVERRIDES, kinds.xid, "class and action per Xid code, such as {13: {class: info}}"
+    )  # config file only
+    health: Overrides = setting(
+        NO_THRESHOLDS, kinds.health, "thresholds of the verdict per condition"
+    )  # config file only
     scenario: str | None = setting(
         None, kinds.text, "simulation: a packaged scenario by name, or a scenario file"
     )
@@ -99,7 +123,7 @@ class Settings:
         return self.backend in ("sim", "replay")
 
 
-CONFIG_ONLY = frozenset({"labels"})
+CONFIG_ONLY = frozenset({"labels", "xid", "health"})
 """Settings that are too rich for a flag or an environment variable."""
 
 

@@ -223,6 +223,7 @@ CARD_CALLS: dict[str, Answer] = {
     "DeviceGetVbiosVersion": lambda view: view.model.vbios,
     "DeviceGetInforomImageVersion": lambda view: _has(view.model.inforom),
     "DeviceGetPciBusId": lambda view: view.card.identity.pci.nvml,
+    "DeviceGetGpuUptime": lambda view: int(view.t - view.facts.loaded),
     "DeviceGetArchitecture": lambda view: view.model.architecture,
     "DeviceGetCudaComputeCapability": lambda view: view.model.compute,
     "DeviceGetMemoryInfo_v2": _memory,

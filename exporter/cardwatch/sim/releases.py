@@ -18,6 +18,7 @@ SYMBOLS: dict[str, Release] = {
     "DeviceGetOfaUtilization": (535, 0),
     "DeviceGetTemperatureV": (570, 0),
     "DeviceGetMarginTemperature": (570, 0),
+    "DeviceGetGpuUptime": (615, 0),
     "DeviceGetCurrentClocksEventReasons": (535, 0),
     "DeviceGetSupportedClocksEventReasons": (535, 0),
     "DeviceGetSramEccErrorStatus": (535, 161),

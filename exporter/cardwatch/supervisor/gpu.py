@@ -40,6 +40,7 @@ class GpuSource:
 
     settings   sent to the child as they are.
     on_change  called when the page should be rendered anew.
+    on_frame   called with each frame, after the cards have taken it in.
     on_answers called with recorded driver answers, and whether they end a pass.
     """
 
@@ -49,6 +50,7 @@ class GpuSource:
     on_change: Callable[[], None]
     on_answers: Callable[[list[Any], bool], None] | None = None
     revoked_exit: float = REVOKED_EXIT_S
+    on_frame: Callable[[Frame], None] | None = None
 
     child: Child | None = None
     abandoned: list[Child] = field(default_factory=list)
@@ -190,9 +192,11 @@ class GpuSource:
                 self.cards.mark(call.slot, "hung", "timeout")
         if self._all_hang(frame, {call.slot for call in hung}):
             self._replace("has every driver call past the deadline")
+        if self.on_frame is not None:
+            self.on_frame(frame)
         if frame.answers is not None and self.on_answers is not None:
             self.on_answers(frame.answers, frame.pass_done)
-        if frame.cards or hung or frame.pass_done:
+        if frame.cards or frame.events or hung or frame.pass_done:
             self.on_change()
 
     def _driver_here(self, frame: Frame, now: float) -> None:

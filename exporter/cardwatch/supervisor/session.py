@@ -18,12 +18,15 @@ from typing import Any
 
 from cardwatch.exposition.text import Page, Renderer
 from cardwatch.host.facts import HostFacts, HostPaths, read, replaced_by
+from cardwatch.kmsg.reader import OFF
 from cardwatch.settings.load import state_directory
 from cardwatch.settings.table import Settings
 from cardwatch.supervisor.cards import Cards
+from cardwatch.supervisor.event_series import put_all
 from cardwatch.supervisor.gpu import GpuSource
 from cardwatch.supervisor.roster import Roster
 from cardwatch.supervisor.snapshot import Identity, SeriesBuilder, Snapshot, take
+from cardwatch.supervisor.watch import Watch, WatchOptions
 from cardwatch.text import label
 
 log = logging.getLogger("cardwatch.session")
@@ -33,6 +36,7 @@ HOST_FACTS_S = 60.0
 RETRY_S = 5.0
 _MIN_RENDER_GAP_S = 0.05
 _STOP_S = 2.5
+_CLOSE_S = 1.0
 
 
 class Session:
@@ -46,6 +50,7 @@ class Session:
         record: bool = False,
         on_answers: Callable[[list[Any], bool], None] | None = None,
         keep_state: bool = True,
+        watch_events: bool = False,
     ) -> None:
         self.settings = settings
         self._environment = environment or {}
@@ -68,6 +73,11 @@ class Session:
         self._dirty = False
         self._wake = asyncio.Event()
         self._seen: list[asyncio.Event] = []
+        self.watch = (
+            Watch(self._watch_options(), self.cards, self._changed_elsewhere)
+            if (watch_events)
+            else None
+        )
         self.apply(settings)
         self.page = self._render()
         self.rendered_at = time.monotonic()
@@ -85,7 +95,10 @@ class Session:
         self.renderer = Renderer(
             node_label=not settings.no_node_label, constant=dict(settings.labels)
         )
-        self._builder = SeriesBuilder(lambda: self.renderer.dropped)
+        self._builder = SeriesBuilder(lambda: self.renderer.dropped, self._put_events)
+        if self.watch is not None:
+            self.watch.book.overrides = settings.xid
+            self.watch.judge.apply(settings.health)
         self.cards.interval = settings.interval
         self.source.deadline = settings.deadline
         fresh = self._child_settings(record=bool(self.source.settings["record"]))
@@ -123,6 +136,26 @@ class Session:
             return None
         return str(path)
 
+    def _watch_options(self) -> WatchOptions:
+        s = self.settings
+        own = {"sim": self.source.settings["kmsg"] or OFF, "replay": OFF}
+        return WatchOptions(
+            directory=self.state_dir,
+            kmsg=s.kmsg or own.get(s.backend, str(s.path_devfs / "kmsg")),
+            any_facility=s.kmsg_any_facility,
+            procfs=s.path_procfs,
+            log_format=s.log_format,
+            workload_logs=s.workload_logs,
+            overrides=s.xid,
+        )
+
+    def _put_events(self, put: Callable[..., None], snap: Snapshot) -> None:
+        if self.watch is not None:
+            put_all(put, self._drop, snap, self.watch)
+
+    def _drop(self, family: str, number: int) -> None:
+        self.renderer.dropped[family] += number
+
     def _note_node(self, now: float) -> None:
         if self.roster.node_first_seen is None:
             self.roster.node_first_seen = now
@@ -133,6 +166,10 @@ class Session:
     async def run(self) -> None:
         """Look after the source and render, until cancelled."""
         last_render = last_host = float("-inf")
+        self._loop = asyncio.get_running_loop()
+        if self.watch is not None:
+            self.watch.open()
+            self.source.on_frame = self.watch.take_frame
         while True:
             self.source.tick()
             now = time.monotonic()
@@ -162,6 +199,11 @@ class Session:
         finally:
             timer.cancel()
             self._wake.clear()
+
+    def _changed_elsewhere(self) -> None:
+        """Note a change from another thread."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody renders any more
+            self._loop.call_soon_threadsafe(self._changed)
 
     def _changed(self) -> None:
         self._dirty = True
@@ -201,6 +243,8 @@ class Session:
         now = time.time()
         self.cards.forget(self.roster.forgotten())
         self.roster.save(now)
+        if self.watch is not None:
+            self.watch.refresh(self.snapshot(), started=self.source.started)
         self.page = self._render()
         self.rendered_at = time.monotonic()
         for event in self._seen:
@@ -242,6 +286,11 @@ class Session:
             if self.source.child is None:
                 break
             await asyncio.sleep(0.02)
+        if self.watch is not None:
+            closing = threading.Thread(target=self.watch.close, daemon=True)
+            closing.start()
+            while closing.is_alive() and time.monotonic() < end + _CLOSE_S:
+                await asyncio.sleep(0.02)
         self.roster.forgotten()
         self.roster.save(time.time(), force=True)
 

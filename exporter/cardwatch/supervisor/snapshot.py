@@ -108,9 +108,13 @@ def _readiness(source: GpuSource, up: bool | None, error: str | None) -> tuple[b
 
 @dataclass
 class SeriesBuilder:
-    """Builds the series of a snapshot. One per process: it holds nothing but settings."""
+    """Builds the series of a snapshot. One per process: it holds nothing but settings.
+
+    more  puts the series of events and verdicts, where these are watched.
+    """
 
     dropped: Callable[[], Mapping[str, int]]
+    more: Callable[[Callable[..., None], Snapshot], None] | None = None
     _rows: dict[str, list[tuple[tuple[str, ...], float]]] = field(
         default_factory=lambda: defaultdict(list)
     )
@@ -124,6 +128,8 @@ class SeriesBuilder:
             self._card(view, snap)
         self._expected_links(snap)
         self._itself(snap, source)
+        if self.more is not None:
+            self.more(self._put, snap)
         return self._rows
 
     def _put(self, family: str, value: float | None, *labels: str) -> None:
