@@ -257,6 +257,8 @@ def _texts(raw: Mapping[str, Any]) -> dict[str, str]:
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise FrameError(f"{value!r:.40} is not text")
+    if not value.isascii():
+        value.encode()  # half a surrogate pair raises: no page could be written with it
     return value
 
 

@@ -200,7 +200,6 @@ def test_a_frame_with_what_is_not_finite_is_not_written(value: float) -> None:
         encode_frame(Frame(pid=1, cpu=value))
 
 
-@pytest.mark.xfail(strict=True, reason="sample.decode_frame takes text that no page can encode")
 @pytest.mark.parametrize(
     "path", [("cards", 0, "uuid"), ("cards", 0, "mig", 0, "uuid"), ("error",)], ids=str
 )

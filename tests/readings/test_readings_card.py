@@ -180,7 +180,7 @@ def test_what_is_no_number_is_no_reading(answer: object) -> None:
     made, _ = start(Card({}), Memo(Clock()))
     made.put(POWER, answer)
     assert made.rows == {}
-    assert made.faults == {POWER: "not_a_number"}
+    assert made.faults == {POWER: "out_of_range"}
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])

@@ -79,7 +79,7 @@ FAMILIES: tuple[Family, ...] = (
         scope=Scope.MIG,
         profile=Profile.STANDARD,
         sources={
-            "nvml": "nvmlDeviceGetComputeRunningProcesses_v3, else _v2, on the instance's handle"
+            "nvml": "nvmlDeviceGet{Compute,Graphics,MPSCompute}RunningProcesses of the instance"
         },
     ),
 )

@@ -93,8 +93,7 @@ FAMILIES: tuple[Family, ...] = (
         nonzero_profile=Profile.STANDARD,
         accept=ranges.COUNT,
         sources={
-            "nvml": "to NVLink 3 fields 32-37, 39-44, 46-51, 53-58, 96-119, 148-159; "
-            "NVLink 4 fields 161-163, from NVLink 5 215, 219, 221, each with the link as scope"
+            "nvml": "NVLink 4 fields 161-163, from NVLink 5 215, 219, 221, with the link as scope"
         },
     ),
 )

@@ -46,10 +46,7 @@ FAMILIES: tuple[Family, ...] = (
         "Packets sent again on the PCI Express link after a transfer error, by the driver's "
         "counter. Single ones are harmless; a steady rate points at slot, riser or card.",
         accept=ranges.COUNT_32,
-        sources={
-            "nvml": "field 94 (NVML_FI_DEV_PCIE_REPLAY_COUNTER), "
-            "else nvmlDeviceGetPcieReplayCounter"
-        },
+        sources={"nvml": "nvmlDeviceGetPcieReplayCounter"},
     ),
     Family(
         "gpu_pcie_transmit_bytes_total",

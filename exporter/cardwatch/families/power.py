@@ -27,10 +27,7 @@ FAMILIES: tuple[Family, ...] = (
         "from outside the driver.",
         unit="watts",
         accept=ranges.WATTS,
-        sources={
-            "nvml": "field 190 (NVML_FI_DEV_POWER_CURRENT_LIMIT), "
-            "else nvmlDeviceGetEnforcedPowerLimit"
-        },
+        sources={"nvml": "nvmlDeviceGetEnforcedPowerLimit"},
     ),
     Family(
         "gpu_power_instant_watts",
@@ -50,10 +47,7 @@ FAMILIES: tuple[Family, ...] = (
         unit="watts",
         profile=Profile.STANDARD,
         accept=ranges.WATTS,
-        sources={
-            "nvml": "field 189 (NVML_FI_DEV_POWER_DEFAULT_LIMIT), "
-            "else nvmlDeviceGetPowerManagementDefaultLimit"
-        },
+        sources={"nvml": "nvmlDeviceGetPowerManagementDefaultLimit"},
     ),
     Family(
         "gpu_energy_joules_total",
@@ -63,10 +57,7 @@ FAMILIES: tuple[Family, ...] = (
         unit="joules",
         profile=Profile.STANDARD,
         accept=ranges.JOULES,
-        sources={
-            "nvml": "field 83 (NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION), "
-            "else nvmlDeviceGetTotalEnergyConsumption"
-        },
+        sources={"nvml": "nvmlDeviceGetTotalEnergyConsumption"},
     ),
     Family(
         "gpu_power_limit_requested_watts",
@@ -75,10 +66,7 @@ FAMILIES: tuple[Family, ...] = (
         unit="watts",
         profile=Profile.FULL,
         accept=ranges.WATTS,
-        sources={
-            "nvml": "field 192 (NVML_FI_DEV_POWER_REQUESTED_LIMIT), "
-            "else nvmlDeviceGetPowerManagementLimit"
-        },
+        sources={"nvml": "nvmlDeviceGetPowerManagementLimit"},
     ),
     Family(
         "gpu_power_limit_min_watts",
@@ -87,10 +75,7 @@ FAMILIES: tuple[Family, ...] = (
         unit="watts",
         profile=Profile.FULL,
         accept=ranges.WATTS,
-        sources={
-            "nvml": "field 187 (NVML_FI_DEV_POWER_MIN_LIMIT), "
-            "else nvmlDeviceGetPowerManagementLimitConstraints"
-        },
+        sources={"nvml": "nvmlDeviceGetPowerManagementLimitConstraints"},
     ),
     Family(
         "gpu_power_limit_max_watts",
@@ -99,10 +84,7 @@ FAMILIES: tuple[Family, ...] = (
         unit="watts",
         profile=Profile.FULL,
         accept=ranges.WATTS,
-        sources={
-            "nvml": "field 188 (NVML_FI_DEV_POWER_MAX_LIMIT), "
-            "else nvmlDeviceGetPowerManagementLimitConstraints"
-        },
+        sources={"nvml": "nvmlDeviceGetPowerManagementLimitConstraints"},
     ),
     Family(
         "gpu_module_power_watts",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from cardwatch.families import ranges
 from cardwatch.families.record import Family, Profile, Type
 
-_REMAPPED = "fields 142-145 (NVML_FI_DEV_REMAPPED_*), else nvmlDeviceGetRemappedRows"
+_REMAPPED = "nvmlDeviceGetRemappedRows"
 
 FAMILIES: tuple[Family, ...] = (
     Family(
@@ -35,10 +35,7 @@ FAMILIES: tuple[Family, ...] = (
         "1 while memory pages wait to be taken out of use at the next reset. Only cards before "
         "Ampere retire pages.",
         accept=ranges.FLAG,
-        sources={
-            "nvml": "nvmlDeviceGetRetiredPagesPendingStatus, "
-            "else field 31 (NVML_FI_DEV_RETIRED_PENDING)"
-        },
+        sources={"nvml": "nvmlDeviceGetRetiredPagesPendingStatus"},
     ),
     Family(
         "gpu_remapped_rows_total",
@@ -58,10 +55,7 @@ FAMILIES: tuple[Family, ...] = (
         labels=("cause",),
         profile=Profile.STANDARD,
         accept=ranges.COUNT_32,
-        sources={
-            "nvml": "fields 29, 30 (NVML_FI_DEV_RETIRED_SBE, _DBE), "
-            "else the length of nvmlDeviceGetRetiredPages"
-        },
+        sources={"nvml": "length of nvmlDeviceGetRetiredPages"},
     ),
     Family(
         "gpu_repair_pending",

@@ -34,22 +34,6 @@ class Field:
     since: tuple[int, int] | None = None  # (branch, minor) of the first driver that means this
 
 
-ECC_CORRECTED_TOTAL, ECC_UNCORRECTED_TOTAL = Field(3), Field(4)
-ECC_LIFETIME_CORRECTED_TOTAL, ECC_LIFETIME_UNCORRECTED_TOTAL = Field(5), Field(6)
-ECC_BY_LOCATION = {  # (type, location) -> since driver load; order of the header
-    ("corrected", "l1"): Field(7),
-    ("uncorrected", "l1"): Field(8),
-    ("corrected", "l2"): Field(9),
-    ("uncorrected", "l2"): Field(10),
-    ("corrected", "dram"): Field(11),
-    ("uncorrected", "dram"): Field(12),
-    ("corrected", "register_file"): Field(13),
-    ("uncorrected", "register_file"): Field(14),
-    ("corrected", "texture"): Field(15),
-    ("uncorrected", "texture"): Field(16),
-    ("uncorrected", "cbu"): Field(17),
-}
-
 PERF_POLICY_POWER = Field(74)
 PERF_POLICY_THERMAL = Field(75)
 PERF_POLICY_SYNC_BOOST = Field(76)
@@ -60,10 +44,7 @@ REASON_HW_THERMAL = Field(270, since=(580, 82))
 REASON_HW_POWER_BRAKE = Field(271, since=(580, 82))
 
 MEMORY_TEMP = Field(82, bits=32)
-TOTAL_ENERGY = Field(83)
 NVLINK_LINK_COUNT = Field(91, bits=32)
-RETIRED_PENDING_SBE = Field(92, bits=32)
-RETIRED_PENDING_DBE = Field(93, bits=32)
 
 NVLINK_DATA_TX_KIB, NVLINK_DATA_RX_KIB = Field(138), Field(139)
 NVLINK5_TX_BYTES, NVLINK5_RX_BYTES = Field(202), Field(204)
@@ -83,7 +64,6 @@ NVLINK_ERRORS: dict[str, tuple[tuple[Field, bool], ...]] = {
 split it into flit and data. 161-163 answer "not supported" from Blackwell on."""
 
 POWER_INSTANT = Field(186, bits=32)
-POWER_AVERAGE = Field(185, bits=32)
 
 PCIE_TX_BYTES, PCIE_RX_BYTES = Field(197), Field(198)
 RECOVERY_ACTION = Field(230, bits=32)

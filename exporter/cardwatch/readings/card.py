@@ -167,15 +167,12 @@ class CardPass:
         except DriverError as error:
             if self._lasting(error):
                 self.memo.unsupported[key] = error.code
-                raise
-            self._note(key)
+            elif not self._once:
+                self.memo.calls[key] = None
             raise
-        self._note(key)
-        return answer
-
-    def _note(self, key: tuple[str, tuple[Any, ...]]) -> None:
         if not self._once:
             self.memo.calls[key] = None
+        return answer
 
     def lacks(self, name: str, *args: Any) -> bool:
         """Say whether the card is known not to support this call."""
@@ -229,6 +226,10 @@ class CardPass:
             )
             return [found[key] for key in keys]
 
+    def lacks_field(self, field: Field, links: int) -> bool:
+        """Say whether the card is known not to support a field for any of its links."""
+        return all((field.id, link) in self.memo.no_fields for link in range(links))
+
     def _read_fresh_fields(
         self,
         found: dict[tuple[int, int], int | DriverError],
@@ -245,12 +246,12 @@ class CardPass:
             self._read_fields(found, asked)
 
     def _read_known_fields(self, found: dict[tuple[int, int], int | DriverError]) -> None:
-        known, self.memo.fields = self.memo.fields, {}
-        if known:
+        if self.memo.fields:
             try:
-                self._read_fields(found, known)
+                self._read_fields(found, self.memo.fields.copy())
             except DriverError:
-                pass  # asked for one by one as they are wanted, each with its own fault
+                # Asked for one by one as they are wanted, each with its own fault.
+                self.memo.fields.clear()
 
     def _read_fields(
         self,
@@ -258,18 +259,16 @@ class CardPass:
         asked: dict[tuple[int, int], Field],
     ) -> None:
         answers = self.ask("DeviceGetFieldValues", tuple(asked))
-        again = self.memo.fields
+        self.memo.fields.update(asked)
         for (key, field), answer in zip(asked.items(), answers, strict=True):
             code, value_type, _latency, raw = answer
             if code == 0:
                 found[key] = decode(field, value_type, raw)
-                again[key] = field
                 continue
             error = found[key] = DriverError(code)
             if self._lasting(error):
                 self.memo.no_fields[key] = code
-            else:
-                again[key] = field
+                del self.memo.fields[key]
 
     def _lasting(self, error: DriverError) -> bool:
         """Draw from an error what it says of the card; True when it need not be asked again."""
@@ -302,7 +301,7 @@ class CardPass:
         elif isinstance(value, DriverError):
             self.fault(family, value)
         else:
-            self.faults[family] = "not_a_number"
+            self.faults[family] = "out_of_range"
 
     def _keep(self, record: Family, labels: tuple[str, ...], value: float) -> None:
         accept = record.accept

@@ -24,6 +24,11 @@ _TRAFFIC = (
     ("gpu_nvlink_transmit_bytes_total", ((f.NVLINK_DATA_TX_KIB, 1024), (f.NVLINK5_TX_BYTES, 1))),
     ("gpu_nvlink_receive_bytes_total", ((f.NVLINK_DATA_RX_KIB, 1024), (f.NVLINK5_RX_BYTES, 1))),
 )
+_TOTALS = tuple(
+    (field, ALL_LINKS if per_link else SCOPE_GPU)
+    for candidates in NVLINK_ERRORS.values()
+    for field, per_link in candidates
+)
 _MAX_LINKS = 64
 _LINKS = tuple(map(str, range(_MAX_LINKS)))
 
@@ -85,16 +90,11 @@ def _unsupported(answer: int | DriverError) -> bool:
 def _read_errors(card: CardPass, links: int) -> None:
     """Read the totals of every kind and, where wanted, the counters of each link."""
     with card.attempt("gpu_nvlink_errors_total", "gpu_nvlink_link_errors_total"):
-        requests = [
-            (field, ALL_LINKS if per_link else SCOPE_GPU)
-            for candidates in NVLINK_ERRORS.values()
-            for field, per_link in candidates
-        ]
-        totals = dict(zip(requests, card.fields(requests), strict=True))
+        totals = dict(zip(_TOTALS, card.fields(_TOTALS), strict=True))
         # The header promises a sum over links for NVLink 5 only: elsewhere we add them up.
         unsummed = [
-            field for field, scope in requests
-            if scope == ALL_LINKS and _unsupported(totals[field, scope])
+            field for (field, scope), total in totals.items()
+            if scope == ALL_LINKS and _unsupported(total) and not card.lacks_field(field, links)
         ]  # fmt: skip
         by_link = _by_link(card, links, unsummed)
         totals |= {(field, ALL_LINKS): _sum(answers) for field, answers in by_link.items()}

@@ -195,10 +195,15 @@ class SeriesBuilder:
             self._extend(instance.rows, scope + labels)
 
     def _extend(self, rows: Mapping[str, Rows], scope: tuple[str, ...]) -> None:
+        """Add rows of the child; what does not fit the table is dropped, as it would break a page."""
         for family, family_rows in rows.items():
-            target = self._rows[family]
+            record = BY_NAME.get(family)
+            if record is None or len(record.scope.labels) != len(scope):
+                continue
+            wanted, target = len(record.labels), self._rows[family]
             for labels, value in family_rows:
-                target.append((scope + labels, value))
+                if len(labels) == wanted:
+                    target.append((scope + labels, value))
 
     def _throttle(
         self, view: View, sample: CardSample, who: tuple[str, str], profile: Profile

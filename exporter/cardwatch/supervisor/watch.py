@@ -239,9 +239,7 @@ def judge_once(
         uuid = view.card.uuid
         known = [t for t in (snap.host.boot_time, resets.last_reset.get(uuid)) if t is not None]
         events = seen_events(counters, uuid, view.card.pci)
-        facts.append(
-            card_facts(view, events, max(known, default=None), resets.ecc_grew.get(uuid))
-        )
+        facts.append(card_facts(view, events, max(known, default=None), resets.ecc_grew.get(uuid)))
     judge = Judge(thresholds, patient=False)
     verdicts = judge.observe(
         facts, node_facts(snap), time.monotonic(), snap.time, snap.identity.interval
@@ -282,9 +280,7 @@ def card_facts(
     )
 
 
-def seen_events(
-    counters: Mapping[CounterKey, Counter], uuid: str, pci: str
-) -> list[SeenEvent]:
+def seen_events(counters: Mapping[CounterKey, Counter], uuid: str, pci: str) -> list[SeenEvent]:
     """Return the events of a card, by its UUID or by its place before that was known."""
     return [
         _seen(key, counter)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from cardwatch.sample import Rows
 
 NOT_FAILURES = frozenset({"unsupported", "denied"})
-NOT_CREDIBLE = frozenset({"out_of_range", "not_a_number"})
+NOT_CREDIBLE = frozenset({"out_of_range"})
 
 FUTURE_S = 60.0
 """An event stamped later than this from now tells of a wrong clock and is left out."""
