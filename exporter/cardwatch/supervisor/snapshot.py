@@ -195,7 +195,7 @@ class SeriesBuilder:
             self._extend(instance.rows, scope + labels)
 
     def _extend(self, rows: Mapping[str, Rows], scope: tuple[str, ...]) -> None:
-        """Add rows of the child; what does not fit the table is dropped, as it would break a page."""
+        """Add rows of the child; what does not fit the table would break the page: dropped."""
         for family, family_rows in rows.items():
             record = BY_NAME.get(family)
             if record is None or len(record.scope.labels) != len(scope):
