@@ -1,38 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
 """What has to run in a process of its own, because the driver library is found at its start.
 
-    inside.py calls PROFILE               the driver calls of one pass over one card, as JSON
-    inside.py passes N SECONDS PROFILE    N passes through the real child and parent, as JSON
-    inside.py fast SECONDS serve FLAGS    `cardwatch serve`, but as often as asked for
+    inside.py calls PROFILE                   the driver calls of one pass over one card, as JSON
+    inside.py passes N SECONDS serve FLAGS    `cardwatch serve` until N passes were timed, as JSON
+    inside.py fast SECONDS serve FLAGS        `cardwatch serve`, but as often as asked for
 
 The product takes no interval below 100 ms; here that bound alone is lifted.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
-import statistics
+import signal
 import sys
-import tempfile
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from cardwatch.backends import Options
 from cardwatch.backends.nvml import NvmlBackend
-from cardwatch.commands import flags, main
+from cardwatch.commands import flags, main, serve
 from cardwatch.families.record import Profile
 from cardwatch.nvml.binding import NvmlDriver
 from cardwatch.nvml.calls import Driver
-from cardwatch.settings.table import Settings
 from cardwatch.supervisor.session import Session
 
 HEARTBEAT_S = 1.0
 WARM_UP = 6
-PATIENCE_S = 30.0
 
 
 class Noting:
@@ -66,47 +61,56 @@ def calls(profile: Profile) -> None:
     os._exit(0)
 
 
-async def passes(wanted: int, interval: float, profile: Profile) -> None:
-    """Print the times of passes: from the first call to the end of reading, and to the page."""
-    with tempfile.TemporaryDirectory(prefix="cardwatch-bench-") as state:
-        settings = replace(Settings(), backend="nvml", interval=interval, profile=profile,
-                           state_dir=Path(state))  # fmt: skip
-        session = Session(settings, environment=dict(os.environ))
+class TimedSession(Session):
+    """Session of the real `serve` that notes how long each pass took, up to the page."""
+
+    wanted = 0
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
         # As with an interval of 5 s: no heartbeat falls into a pass and splits it.
-        session.source.settings = {**session.source.settings, "heartbeat": HEARTBEAT_S}
-        running = asyncio.create_task(session.run())
-        source = session.source
-        await session.wait_until(lambda: source.passes >= WARM_UP, PATIENCE_S)
-        cpu = _cpu(session)
-        read: list[float] = []
-        shown: list[float] = []
-        for _ in range(wanted):
-            seen = source.passes
-            if not await session.wait_until(lambda seen=seen: source.passes > seen, PATIENCE_S):
-                raise TimeoutError("no pass")
-            samples = [card.sample for card in session.cards.known.values() if card.sample]
-            begin = min(sample.monotonic - sample.duration for sample in samples)
-            read.append(max(sample.monotonic for sample in samples) - begin)
-            shown.append(session.rendered_at - begin)
-        child, parent = (after - before for after, before in zip(_cpu(session), cpu, strict=True))
-        running.cancel()
-        await session.stop()
-    json.dump(
-        {
-            "read_ms": [1e3 * value for value in read],
-            "shown_ms": [1e3 * value for value in shown],
-            "child_cpu_ms": 1e3 * child / wanted,
-            "parent_cpu_ms": 1e3 * parent / wanted,
-            "series": session.page.series,
-            "median_ms": 1e3 * statistics.median(shown),
-        },
-        sys.stdout,
-    )
+        self.source.settings = {**self.source.settings, "heartbeat": HEARTBEAT_S}
+        self._seen_passes = 0
+        self._cpu_before = (0.0, 0.0)
+        self._read: list[float] = []
+        self._shown: list[float] = []
+
+    def _refresh(self) -> None:
+        super()._refresh()
+        passes = self.source.passes
+        if passes == self._seen_passes:
+            return
+        self._seen_passes = passes
+        if passes <= WARM_UP:
+            self._cpu_before = self._cpu()
+            return
+        samples = [card.sample for card in self.cards.known.values() if card.sample]
+        begin = min(sample.monotonic - sample.duration for sample in samples)
+        self._read.append(1e3 * (max(sample.monotonic for sample in samples) - begin))
+        self._shown.append(1e3 * (self.rendered_at - begin))
+        if len(self._shown) == self.wanted:
+            self._tell()
+
+    def _cpu(self) -> tuple[float, float]:
+        frame = self.source.frame
+        return (0.0 if frame is None else frame.cpu), time.process_time()
+
+    def _tell(self) -> None:
+        child, parent = (
+            1e3 * (after - before) / self.wanted
+            for after, before in zip(self._cpu(), self._cpu_before, strict=True)
+        )
+        told = {"read_ms": self._read, "shown_ms": self._shown, "child_cpu_ms": child,
+                "parent_cpu_ms": parent, "series": self.page.series}  # fmt: skip
+        print(json.dumps(told), flush=True)
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _cpu(session: Session) -> tuple[float, float]:
-    frame = session.source.frame
-    return (0.0 if frame is None else frame.cpu), time.process_time()
+def passes(wanted: int, interval: float, words: list[str]) -> int:
+    """Run the real command until so many passes were timed."""
+    TimedSession.wanted = wanted
+    serve.Session = TimedSession
+    return fast(interval, words)
 
 
 def fast(interval: float, words: list[str]) -> int:
@@ -121,6 +125,6 @@ if __name__ == "__main__":
     if what == "calls":
         calls(Profile[rest[0].upper()])
     elif what == "passes":
-        asyncio.run(passes(int(rest[0]), float(rest[1]), Profile[rest[2].upper()]))
+        raise SystemExit(passes(int(rest[0]), float(rest[1]), rest[2:]))
     else:
         raise SystemExit(fast(float(rest[0]), rest[1:]))

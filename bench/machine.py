@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,8 +29,8 @@ HOST = "127.0.0.1"
 _STOP_S = 10.0
 
 __all__ = ["GPUS", "HERE", "HOST", "OURS", "SPIN_US", "Process", "Stub", "busy_seconds",
-           "cardwatch", "compiled", "driver", "fetch", "free_port", "machine", "own_seconds",
-           "ready", "wait_for"]  # fmt: skip
+           "calls", "cardwatch", "compiled", "driver", "fetch", "free_port", "machine",
+           "own_seconds", "ready", "settled", "wait_for"]  # fmt: skip
 
 
 @contextmanager
@@ -124,6 +125,21 @@ def _end(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
         pass
+
+
+def calls(stub: Stub) -> Counter[str]:
+    """Count the driver calls so far, but for the wait for events: a thread always sits in it."""
+    counted = stub.calls()
+    return Counter({name: n for name, n in counted.items() if not name.startswith("nvmlEventSet")})
+
+
+def settled(stub: Stub, still_s: float) -> Counter[str]:
+    """Wait until nothing was called for so long; return the counters."""
+    while True:
+        first = calls(stub)
+        time.sleep(still_s)
+        if first == calls(stub):
+            return first
 
 
 def free_port() -> int:

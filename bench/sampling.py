@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """One sampling pass over eight cards, from the first driver call to the page, against the floor.
 
-Measured is the real path: the child reads the cards in its threads and sends a
-frame, the parent takes it in and renders the page in both formats, plain and
-compressed. A pass begins when the first card's reading begins and ends when the
-page is ready to be served; both moments are of the one monotonic clock of the
-machine. Rounds of our passes and of the C program take turns, and the ratio is
-taken within each round, so that a busy moment weighs on both.
+Measured is the real path of `cardwatch serve`: the child reads the cards in its
+threads and sends a frame, the parent takes it in and renders the page in both
+formats, plain and compressed. A pass begins when the first card's reading begins
+and ends when the page is ready to be served; both moments are of the one
+monotonic clock of the machine. Rounds of our passes and of the C program take
+turns, and the ratio is taken within each round, so that a busy moment weighs on
+both.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 import floor
-from machine import HERE, Stub, cardwatch, driver, ready
-from scrape import without_waiting
+from machine import HERE, HOST, Stub, cardwatch, driver, ready, settled
 
 INTERVAL_S = 0.25
-_SETTLED_S = 0.05
+_BETWEEN_S = 0.05  # nothing is called for so long: we are between two passes
 _WARM_UP_S, _COUNTED_S = 1.0, 2.0
 
 
@@ -77,10 +78,13 @@ def _median(rounds: list[dict[str, float]], key: str) -> float:
 
 
 def _passes(stub: Stub, profile: str, number: int) -> dict[str, float]:
-    output = subprocess.run(
-        [sys.executable, HERE / "inside.py", "passes", str(number), str(INTERVAL_S), profile],
-        env={**os.environ, **stub.env()}, check=True, stdout=subprocess.PIPE, text=True,
-    ).stdout  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="cardwatch-bench-") as state:
+        output = subprocess.run(
+            [sys.executable, HERE / "inside.py", "passes", str(number), str(INTERVAL_S), "serve",
+             "--listen", f"{HOST}:0", "--state-dir", state, "--profile", profile,
+             "--log-level", "error"],
+            env={**os.environ, **stub.env()}, check=True, stdout=subprocess.PIPE, text=True,
+        ).stdout  # fmt: skip
     told = json.loads(output)
     return {key: statistics.median(value) if isinstance(value, list) else value
             for key, value in told.items()}  # fmt: skip
@@ -91,20 +95,11 @@ def _counted(stub: Stub, profile: str) -> Counter[str]:
     with cardwatch(stub, "--interval", f"{INTERVAL_S * 1000:.0f}ms", "--profile", profile) as run:
         ready(run)
         time.sleep(_WARM_UP_S)
-        before = _settled(stub)
+        before = settled(stub, _BETWEEN_S)
         time.sleep(_COUNTED_S)
-        calls = without_waiting(_settled(stub) - before)
-    passes = calls["nvmlDeviceGetCount_v2"]
-    return Counter({name: count / passes for name, count in calls.items()})
-
-
-def _settled(stub: Stub) -> Counter[str]:
-    """Return the counters between two passes."""
-    while True:
-        first = stub.calls()
-        time.sleep(_SETTLED_S)
-        if first == stub.calls():
-            return first
+        made = settled(stub, _BETWEEN_S) - before
+    passes = made["nvmlDeviceGetCount_v2"]
+    return Counter({name: count / passes for name, count in made.items()})
 
 
 def _differing(ours: Counter[str], theirs: Counter[str]) -> dict[str, tuple[float, float]]:

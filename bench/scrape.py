@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from machine import Process, Stub, cardwatch, fetch, ready
+from machine import Process, Stub, calls, cardwatch, fetch, ready, settled
 
 SCRAPERS = 16
 _PAUSE_US = 10_000
@@ -93,12 +92,6 @@ def driver_calls(stub: Stub, program: Path, scrapes: int) -> int:
     """Count the driver calls while scrapes go on between two samples an hour apart."""
     with cardwatch(stub, "--interval", "1h") as process:
         ready(process)
-        time.sleep(0.5)
-        before = stub.calls()
+        before = settled(stub, 1.0)
         load(program, process.port, 1, scrapes)
-        return sum(without_waiting(stub.calls() - before).values())
-
-
-def without_waiting(calls: Counter[str]) -> Counter[str]:
-    """Leave out the wait for driver events: a thread sits in it all the time."""
-    return Counter({name: n for name, n in calls.items() if not name.startswith("nvmlEventSet")})
+        return sum((calls(stub) - before).values())

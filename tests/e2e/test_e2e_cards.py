@@ -192,10 +192,12 @@ def test_swapped_indexes_swap_nothing_else(serve: Serve, tmp_path: Path) -> None
     index = first.by("gpu", "gpu_up")
     many = max(before, key=lambda uuid: before[uuid])
     assert first.value("gpu_up", uuid=many, gpu="0") == 1
-    page = exporter.await_page(lambda p: p.value("gpu_up", uuid=many, gpu="1") == 1)
-    assert page.by("gpu", "gpu_up") == index
+    page = exporter.await_page(
+        lambda p: p.value("gpu_up", uuid=many, gpu="1") == 1 and p.by("gpu", "gpu_up") == index
+    )
     after = page.by("uuid", errors, type="corrected", location="dram")
-    assert after == before
+    assert after.keys() == before.keys()
+    assert all(0 <= after[uuid] - before[uuid] < 10 for uuid in before)
     for uuid, joules in page.by("uuid", "gpu_energy_joules_total").items():
         assert 0 <= joules - energy[uuid] < 100_000
     page = exporter.await_page(lambda p: set(p.states().values()) == {"ok"})

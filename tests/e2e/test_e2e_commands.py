@@ -13,13 +13,14 @@ from pathlib import Path
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from cardwatch.families import BY_NAME, Scope
+from cardwatch.families import BY_NAME, Scope, events, verdict
 from e2e.harness import Exporter, Page, empty_bus, roster_entry, run, scenario, write_roster
 from nvml_c import Stub
 
 Serve = Callable[..., Exporter]
 Look = Callable[..., "subprocess.CompletedProcess[str]"]
 ZERO, ONE = (f"GPU-48313030-1111-4222-8333-00000000000{n}" for n in (0, 1))
+OF_EVENTS = {family.name for topic in (events, verdict) for family in topic.FAMILIES}
 TIMES = {"cardwatch_gpu_sample_timestamp_seconds", "cardwatch_gpu_sample_duration_seconds"}
 
 
@@ -142,12 +143,12 @@ def test_a_snapshot_beside_an_exporter_makes_it_forget_nothing(
 
 
 def _card_series(text: str) -> list[str]:
-    """Return the lines about cards, without those that tell when and how long."""
+    """Return the lines about what cards answered, without those that tell when and how long."""
     return [
         line
         for line in text.splitlines()
         if not line.startswith("#")
-        and (name := re.split(r"[{ ]", line)[0]) not in TIMES
+        and (name := re.split(r"[{ ]", line)[0]) not in TIMES | OF_EVENTS
         and BY_NAME[name].scope is not Scope.NODE
     ]
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -69,7 +70,7 @@ def test_three_kills_during_a_burst_change_no_sum(tmp_path: Path, log: Path) -> 
     assert any(total == LINES for total in _sums(process))
     process.communicate()
     assert process.returncode == 0
-    with opened(tmp_path / "state") as journal:
+    with opened(tmp_path / "state", clock=time.time) as journal:
         assert sum(counter.count for counter in journal.counters().values()) == LINES
         assert sum(row.count for row in journal.events(limit=LINES)) == LINES
         assert journal.status().dropped == 0
@@ -84,6 +85,6 @@ def test_a_restart_with_nothing_new_counts_nothing(tmp_path: Path, log: Path) ->
     process = _start(log, tmp_path / "state")
     out, _err = process.communicate()
     assert out == ""
-    with opened(tmp_path / "state") as journal:
+    with opened(tmp_path / "state", clock=time.time) as journal:
         eventually(lambda: journal.status().loaded)
         assert sum(counter.count for counter in journal.counters().values()) == 100

@@ -363,3 +363,39 @@ def test_an_event_needs_no_more_than_its_time_and_class() -> None:
     verdict = Judge().observe([card], NodeFacts(), START, START_WALL, 5.0)["GPU-x"]
     assert verdict.state == 3
     assert "an unknown time" in verdict.conditions[0].text
+
+
+def test_repeats_of_a_count_that_is_days_old_are_dated_as_they_come() -> None:
+    """The journal counts for ever; three events within an hour must not drown in ten quiet days."""
+    stage = Stage()
+    old = stage.wall - 10 * 24 * HOUR
+    stage.card.last_reset = old - HOUR
+    first = stage.event(stage.card, 63, "hardware", first_time=old, last_time=old)
+    stage.run(MINUTE)
+    for count in (2, 3):
+        stage.card.events = [replace(first, count=count, last_time=stage.wall)]
+        stage.run(10 * MINUTE)
+    assert stage.held().keys() == {"xid_hardware"}
+    stage.card.events = [replace(first, count=4, last_time=stage.wall)]
+    stage.run(10)
+    assert stage.held()["xid_repeated"].value == 3.0
+    assert stage.held()["xid_repeated"].since >= stage.wall - HOUR
+    stage.interval = MINUTE
+    stage.run(2 * HOUR)
+    assert stage.verdict().state == 0, "and it is over when the hour is"
+
+
+def test_repeats_from_before_a_reset_do_not_count() -> None:
+    """Two events, a reset, one event: that is one."""
+    stage = Stage()
+    stage.run(MINUTE)
+    event = stage.event(stage.card, 63, "hardware")
+    stage.run(MINUTE)
+    stage.card.events = [replace(event, count=2, last_time=stage.wall)]
+    stage.run(MINUTE)
+    stage.reset(stage.card)
+    stage.run(MINUTE)
+    stage.card.events = [replace(event, count=3, last_time=stage.wall)]
+    stage.run(MINUTE)
+    assert stage.held().keys() == {"xid_hardware"}
+    assert stage.held()["xid_hardware"].since == stage.card.last_reset

@@ -36,9 +36,9 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
 
     def error(self, message: str) -> NoReturn:
-        """Print one line and exit with 2."""
+        """Print one line and exit with 2, or with what the command has set for it."""
         print(f"{self.prog}: {message}; see `{self.prog} --help`", file=sys.stderr)
-        raise SystemExit(EXIT_USAGE)
+        raise SystemExit(self.get_default("usage_status") or EXIT_USAGE)
 
 
 def _formatter(prog: str) -> argparse.HelpFormatter:

@@ -2,8 +2,8 @@
 """Verdict per card, worst tier on the first line: for schedulers and health checks.
 
 Asks the exporter that runs on this node, which knows what happened before. With
---local, or where none answers, it reads the cards once itself, beside the
-events in the state directory; shares of time are then not judged.
+--local, or where none answers and no --url was given, it reads the cards once
+itself, beside the events in the state directory; shares of time are then not judged.
 
 Exit status: 0 ok, 1 a problem at or above --fail-on, 3 unknown (wrong usage included).
 """
@@ -29,20 +29,21 @@ from cardwatch.supervisor.watch import judge_once
 
 OK, PROBLEM, UNKNOWN = 0, 1, 3
 TIERS = ("page", "ticket", "observe")
+_OWN = "http://localhost:9836"
 _ASK_S = 3.0
 _MAX_ANSWER = 16 * 1024 * 1024
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of this command."""
+    parser.set_defaults(usage_status=UNKNOWN)
     parser.add_argument(
         "--fail-on", choices=TIERS[:2], default="page",
         help="least tier that makes the exit status 1 (default page)",
     )  # fmt: skip
     parser.add_argument("--format", choices=("text", "json"), default="text", help="form of output")
     parser.add_argument(
-        "--url", default="http://localhost:9836", metavar="URL",
-        help="exporter to ask (default http://localhost:9836)",
+        "--url", metavar="URL", help=f"exporter to ask (default {_OWN}, if one answers there)",
     )  # fmt: skip
     parser.add_argument("--local", action="store_true", help="do not ask an exporter")
     flags.add(parser, (*flags.SAMPLING, "health", "xid"))
@@ -54,8 +55,12 @@ def run(parsed: argparse.Namespace) -> int:
         settings = flags.settings(parsed)
     except SystemExit:
         return UNKNOWN
-    configure(settings.log_format, "critical" if settings.log_level == "info" else "debug")
-    document = None if parsed.local else _asked(parsed.url)
+    level = "critical" if settings.log_level == "info" else settings.log_level
+    configure(settings.log_format, level)
+    document = None if parsed.local else _asked(parsed.url or _OWN)
+    if document is None and parsed.url and not parsed.local:
+        # It may be another machine: what this one shows would be no answer.
+        document = {"gpus": [], "unknown": f"no exporter answers at {parsed.url}"}
     if document is None:
         document = _looked(settings)
     status, first = judged(document, parsed.fail_on)
@@ -68,8 +73,10 @@ def run(parsed: argparse.Namespace) -> int:
 
 def _asked(url: str) -> dict[str, Any] | None:
     """Return what the exporter says, or None when none answers."""
+    # Not by a proxy of the environment: it knows nothing of this node.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with urllib.request.urlopen(f"{url.rstrip('/')}/api/v1/health", timeout=_ASK_S) as answer:  # noqa: S310
+        with opener.open(f"{url.rstrip('/')}/api/v1/health", timeout=_ASK_S) as answer:
             document = json.loads(answer.read(_MAX_ANSWER))
     except (OSError, ValueError, urllib.error.URLError):
         return None

@@ -56,7 +56,7 @@ class SessionPages:
         if watch is None:
             return None
         if name == "events":
-            return {"node": session.identity.node, "events": list(watch.book.recent)[::-1]}
+            return {"node": session.identity.node, "events": watch.book.events()}
         if name == "health":
             return health(session.snapshot(), watch.verdicts, watch.judge.node)
         return None

@@ -93,12 +93,9 @@ class Resets:
             self._mark(uuid, RESET, up_since, "uptime")
 
     def _look_at_ecc(self, uuid: str, sample: CardSample, seen: _Seen | None, now: _Seen) -> None:
-        """Note growth; of errors that were there at first sight, when they were noticed."""
-        if not now.uncorrected:
-            return
+        """Note growth; when errors came that were there at first sight, nobody knows."""
         before = None if seen is None else seen.uncorrected
-        unseen = before is None and self.ecc_grew.get(uuid, 0.0) <= self.last_reset.get(uuid, 0.0)
-        if unseen or (before is not None and now.uncorrected > before):
+        if before is not None and now.uncorrected is not None and now.uncorrected > before:
             self._mark(uuid, ECC_GREW, sample.time, "counter")
 
 

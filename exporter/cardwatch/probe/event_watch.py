@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from cardwatch.nvml.calls import Driver
-from cardwatch.nvml.codes import TIMEOUT, DriverError, Outcome
+from cardwatch.nvml.codes import GPU_IS_LOST, NAMES, TIMEOUT, DriverError, Outcome
 from cardwatch.sample import DriverEvent
 from cardwatch.text import label
 
@@ -58,6 +58,8 @@ class EventWatch(threading.Thread):
         self._beat = time.monotonic()
         self._error: str | None = "starting"
         self._supported: bool | None = None
+        self._pause = _FIRST_PAUSE_S
+        self._worked = False
 
     def take(self) -> list[DriverEvent]:
         """Return the events since the last call; never blocks on the driver."""
@@ -81,65 +83,97 @@ class EventWatch(threading.Thread):
 
     def state(self, deadline: float) -> tuple[bool | None, str | None]:
         """Return whether events are waited for (None: no card has any) and why not."""
+        busy = not self._idle.is_set()
+        if busy and time.monotonic() - self._beat > deadline + _WAIT_MS / 1000:
+            return False, "timeout"
         if self._supported is False:
             return None, None
-        if self._error is None and time.monotonic() - self._beat > deadline + _WAIT_MS / 1000:
-            return False, "timeout"
         return self._error is None, self._error
 
     def run(self) -> None:
         """Watch for ever."""
-        pause = _FIRST_PAUSE_S
         while True:
-            self._idle.clear()
-            try:
-                if not self._stopped and self._watch():
-                    pause = _FIRST_PAUSE_S
-            except DriverError as error:
-                self._error = error.name
-            self._idle.set()
-            if self._stopped or not self._renew.is_set():
+            pause = self._turn()
+            if self._stopped:
                 time.sleep(pause)
-                pause = min(pause * 2, _LAST_PAUSE_S)
+            else:
+                self._renew.wait(pause)  # each turn takes the flag back, so this is no busy loop
 
-    def _watch(self) -> bool:
-        """Register the cards and wait until an error or a new list; True if any wait worked."""
+    def _turn(self) -> float:
+        """Watch until an error or a new list of cards; return how long to pause after that."""
+        self._beat = time.monotonic()
+        self._idle.clear()
+        self._worked = False
+        failed = False
+        try:
+            if not self._stopped:
+                self._watch()
+        except DriverError as error:
+            self._error, failed = error.name, True
+        except Exception:  # whatever it is, the thread must not end
+            self._error, failed = "internal_error", True
+        self._idle.set()
+        if self._worked or not failed:
+            self._pause = _FIRST_PAUSE_S
+            return _FIRST_PAUSE_S
+        pause, self._pause = self._pause, min(self._pause * 2, _LAST_PAUSE_S)
+        return pause
+
+    def _watch(self) -> None:
+        """Register the cards and wait until an error or a new list."""
         self._renew.clear()
         listed = self._listed()
         if not listed:
             self._error = "no_cards"
-            return False
+            return
         event_set, cards = self._register(listed)
-        self._supported = bool(cards)
-        worked = False
         try:
             while cards and not self._renew.is_set():
                 self._wait_once(event_set, cards)
-                worked = True
         finally:
             self._free(event_set)
-        return worked
+        if not cards:
+            self._idle.set()  # nothing to wait for until the list changes
+            while not self._renew.is_set() and self._listed() == listed:
+                self._renew.wait(_FIRST_PAUSE_S)
 
     def _register(self, listed: int) -> tuple[Any, dict[Any, str]]:
         """Return an event set and, by the key that events carry, the UUID of each card in it.
 
         A card that fails to register leaves the set undefined: it is made anew
         without that card, so that one broken card does not hide the others.
+        Raises the last card's error where no card could be registered because of errors.
         """
         broken: set[int] = set()
+        problem: DriverError | None = None
         while True:
             event_set = self._driver.call("EventSetCreate")
             cards: dict[Any, str] = {}
-            for index in set(range(listed)) - broken:
+            for index in sorted(set(range(listed)) - broken):
+                self._beat = time.monotonic()
                 try:
                     self._register_card(index, event_set, cards)
                 except DriverError as error:
+                    problem = problem if error.outcome is Outcome.UNSUPPORTED else error
                     if error.outcome is Outcome.FAILED:
                         broken.add(index)
                         break
             else:
+                if problem is not None and not cards:
+                    self._free(event_set)
+                    raise problem
+                self._note_support(cards)
                 return event_set, cards
             self._free(event_set)
+
+    def _note_support(self, cards: dict[Any, str]) -> None:
+        """Note whether cards have events; those that are lost do not count as having none."""
+        if cards:
+            self._supported = True
+        elif self._lost():
+            self._error = NAMES[GPU_IS_LOST]
+        else:
+            self._supported = False
 
     def _register_card(self, index: int, event_set: Any, cards: dict[Any, str]) -> None:
         handle = self._driver.call("DeviceGetHandleByIndex", index)
@@ -160,9 +194,9 @@ class EventWatch(threading.Thread):
         except DriverError as error:
             if error.code != TIMEOUT:
                 raise
-            self._error = None
+            self._error, self._worked = None, True
             return
-        self._error = None
+        self._error, self._worked = None, True
         uuid = cards.get(key)
         if uuid is None or not kind & WANTED:
             return

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import queue
 import threading
 import time
@@ -37,29 +36,6 @@ class WatchedDriver:
             del self.open[me]
 
 
-class Turns:
-    """Lets as many workers work at once as there are processors, and one more.
-
-    More of them would only take the interpreter from each other. It is a matter
-    of speed alone: who got no turn for a moment goes on without, so that workers
-    in hung calls, which keep theirs, hold nobody up.
-    """
-
-    PATIENCE_S = 0.02
-
-    def __init__(self) -> None:
-        self._free = threading.Semaphore(len(os.sched_getaffinity(0)) + 1)
-
-    def take(self, work: Callable[[], Result]) -> Result:
-        """Do the work when it is our turn, or after a moment."""
-        ours = self._free.acquire(timeout=self.PATIENCE_S)
-        try:
-            return work()
-        finally:
-            if ours:
-                self._free.release()
-
-
 class Worker(threading.Thread):
     """Runs one piece of work each time it is started; refuses while it is still in one.
 
@@ -72,7 +48,6 @@ class Worker(threading.Thread):
         slot: int | None,
         work: Callable[[], Result],
         results: queue.SimpleQueue[Result],
-        turns: Turns,
     ) -> None:
         name = "node" if slot is None else f"gpu-{slot}"
         super().__init__(name=name, daemon=True)
@@ -80,7 +55,6 @@ class Worker(threading.Thread):
         self.busy = False
         self._work = work
         self._results = results
-        self._turns = turns
         self._go = threading.Semaphore(0)
 
     def begin(self) -> bool:
@@ -96,7 +70,7 @@ class Worker(threading.Thread):
         while True:
             self._go.acquire()
             try:
-                result = self._turns.take(self._work)
+                result = self._work()
             except Exception as error:
                 # A bug here must show as a failing card, not as a silent thread.
                 result = ("bug", self.slot, f"{type(error).__name__}: {error}")

@@ -24,6 +24,7 @@ MAX_CODES = 64
 """Codes by card or switch that get series; what is over is counted as dropped."""
 
 _FELL_OFF = 79
+_DAY_S = 86400.0
 _KMSG, _DRIVER_EVENTS, _JOURNAL = "kmsg", "nvml_events", "journal"
 
 Put = Callable[..., None]
@@ -43,10 +44,18 @@ def put_all(put: Put, drop: Callable[[str, int], None], snap: Snapshot, watch: W
         _put_times(put, view, watch, snap)
     for name, others in by_name.items():
         # A card that never told its name to us, but fell off the bus in the log.
-        if name.startswith("pci-") and name not in shown:
+        if name not in shown and _speaks(name, others, snap.time):
             _put_card(put, drop, ("", name), others, watch, snap)
     _put_switches(put, drop, by_name, has_switch=bool(snap.host.nvswitches))
     _put_sources(put, watch)
+
+
+def _speaks(name: str, counters: Counters, now: float) -> bool:
+    """Say whether the events of a card that is not here still matter: of a known one, for a day."""
+    mine = [counter for key, counter in counters.items() if key.kind != SXID]
+    if name.startswith("GPU-"):
+        return any(counter.last_time > now - _DAY_S for counter in mine)
+    return bool(mine)
 
 
 def _put_card(
@@ -99,7 +108,7 @@ def _put_times(put: Put, view: View, watch: Watch, snap: Snapshot) -> None:
     who = (str(view.index), view.card.uuid)
     put(
         "gpu_last_reset_timestamp_seconds",
-        watch.last_reset(view.card.uuid, snap.host.boot_time),
+        watch.last_reset(view, snap.host.boot_time),
         *who,
     )
     put(
@@ -136,7 +145,7 @@ def _put_sources(put: Put, watch: Watch) -> None:
     kernel_log = watch.kernel_log
     if kernel_log is not None:
         status = kernel_log.status()
-        _source(put, _KMSG, status.up, status.error, status.last_success)
+        _source(put, _KMSG, status.up, status.error or "starting", status.last_success)
         put("cardwatch_kmsg_records_lost_total", status.counts.lost)
     watching, error = watch.watching
     if watching is not None:

@@ -53,6 +53,7 @@ class Session:
         watch_events: bool = False,
     ) -> None:
         self.settings = settings
+        self._watch_events = watch_events
         self._environment = environment or {}
         self.state_dir = state_directory(settings, self._environment) if keep_state else None
         self.roster = Roster(self.state_dir)
@@ -75,7 +76,7 @@ class Session:
         self._seen: list[asyncio.Event] = []
         self.watch = (
             Watch(self._watch_options(), self.cards, self._changed_elsewhere)
-            if (watch_events)
+            if watch_events
             else None
         )
         self.apply(settings)
@@ -126,8 +127,11 @@ class Session:
         }
 
     def _simulated_log(self) -> str | None:
-        """Return the file for the kernel records of a simulated node, if it can be written."""
-        if self.settings.backend != "sim" or self.state_dir is None:
+        """Return the file for the kernel records of a simulated node, if it can be written.
+
+        Only ``serve`` has one: what another command wrote there, a running one would count.
+        """
+        if self.settings.backend != "sim" or self.state_dir is None or not self._watch_events:
             return None
         path = self.state_dir / "kmsg"
         try:
@@ -244,7 +248,8 @@ class Session:
         self.cards.forget(self.roster.forgotten())
         self.roster.save(now)
         if self.watch is not None:
-            self.watch.refresh(self.snapshot(), started=self.source.started)
+            self.watch.refresh(self.snapshot(), started=self.source.started,
+                               child=self.source.frame is not None)  # fmt: skip
         self.page = self._render()
         self.rendered_at = time.monotonic()
         for event in self._seen:

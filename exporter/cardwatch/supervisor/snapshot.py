@@ -23,6 +23,9 @@ from cardwatch.supervisor.cards import View
 from cardwatch.supervisor.gpu import GpuSource
 
 SOURCE = "gpu"
+
+_LABELS = {name: (len(f.scope.labels), len(f.labels)) for name, f in BY_NAME.items()}
+"""Number of labels of the scope, and of the family's own."""
 _STARTING = "starting"
 
 
@@ -197,13 +200,11 @@ class SeriesBuilder:
     def _extend(self, rows: Mapping[str, Rows], scope: tuple[str, ...]) -> None:
         """Add rows of the child; what does not fit the table would break the page: dropped."""
         for family, family_rows in rows.items():
-            record = BY_NAME.get(family)
-            if record is None or len(record.scope.labels) != len(scope):
-                continue
-            wanted, target = len(record.labels), self._rows[family]
-            for labels, value in family_rows:
-                if len(labels) == wanted:
-                    target.append((scope + labels, value))
+            of_scope, own = _LABELS.get(family, (-1, -1))
+            if of_scope == len(scope):
+                self._rows[family] += [
+                    (scope + labels, value) for labels, value in family_rows if len(labels) == own
+                ]
 
     def _throttle(
         self, view: View, sample: CardSample, who: tuple[str, str], profile: Profile

@@ -70,6 +70,7 @@ class Watch:
             place=self._place,
             recovery=self._recovery,
             on_reset=lambda uuid, when: self.resets.was_reset(uuid, when, "xid154"),
+            index=self._index,
             overrides=options.overrides,
         )
         self.judge = Judge()
@@ -77,6 +78,7 @@ class Watch:
         self.kernel_log: KernelLog | None = None
         self.watching: tuple[bool | None, str | None] = (None, None)
         self._ever_up = False
+        self._restored = False
         self._parser = Parser()
         self._looked: dict[str, float] = {}
         self._driver_was_away = False
@@ -87,8 +89,16 @@ class Watch:
         """Start journal and health log; counters and marks of earlier runs are back after that."""
         self.journal.open()
         self.health_log.start()
+        self._restore()
+
+    def _restore(self) -> None:
+        """Take in what earlier runs left, as soon as the disk has given it."""
+        if self._restored or not self.journal.status().loaded:
+            return
+        self._restored = True
         for mark in self.journal.marks():
             self.resets.restore(mark)
+        self.book.restore(row for row in self.journal.events() if row.id is not None)
 
     def start_reading(self) -> None:
         """Start the kernel log's reader where an earlier run left off."""
@@ -136,33 +146,57 @@ class Watch:
 
     def _place(self, pci: str) -> Place | None:
         """Return the card at an address, by the book or by the roster."""
-        for card in list(self._cards.known.values()):
-            if card.pci == pci:
-                return Place(card.uuid, str(card.index))
-        for uuid, entry in list(self._cards.roster.cards.items()):
-            if entry.pci == pci:
-                return Place(uuid, str(entry.index))
-        return None
+        # In a slot that got another card, the one seen last is meant.
+        roster = dict(self._cards.roster.cards)
+        found = [
+            (card.seen, entry.last_seen if (entry := roster.get(card.uuid)) else 0.0,
+             card.uuid, card.index)
+            for card in list(self._cards.known.values())
+            if card.pci == pci
+        ]  # fmt: skip
+        found += [
+            (float("-inf"), entry.last_seen, uuid, entry.index)
+            for uuid, entry in roster.items()
+            if entry.pci == pci
+        ]
+        if not found:
+            return None
+        *_, uuid, index = max(found)
+        return Place(uuid, str(index))
 
-    def _recovery(self, uuid: str) -> int | None:
+    def _index(self, uuid: str) -> str:
         card = self._cards.known.get(uuid)
-        rows = card.sample.rows.get("gpu_recovery_action") if card and card.sample else None
+        return "" if card is None else str(card.index)
+
+    def _recovery(self, uuid: str, since: float) -> int | None:
+        card = self._cards.known.get(uuid)
+        sample = card.sample if card else None
+        if sample is None or sample.time < since:
+            return None
+        rows = sample.rows.get("gpu_recovery_action")
         return int(rows[0][1]) if rows else None
 
     # -- at every refresh --------------------------------------------------------------------
 
-    def refresh(self, snap: Snapshot, *, started: bool) -> None:
-        """Look at new samples for resets, count what waited, judge every card."""
+    def refresh(self, snap: Snapshot, *, started: bool, child: bool = True) -> None:
+        """Look at new samples for resets, count what waited, judge every card.
+
+        child  False while no reading child is there: nobody waits for driver events then.
+        """
         now = time.monotonic()
-        if started or now - self._born > START_AFTER_S:
+        self._restore()
+        if (started and self._restored) or now - self._born > START_AFTER_S:
             self.start_reading()
+        if not child and self.watching[0] is not None:
+            self.watching = (False, snap.source_error or "starting")
         self.book.release(now)
         for mark in self.journal.poll_marks():
             self.resets.restore(mark)
         self._note_driver(snap)
         for view in snap.views:
             self._look(view)
-        facts = [self._facts(view, snap) for view in snap.views]
+        counters = self.journal.counters()
+        facts = [self._facts(view, snap, counters) for view in snap.views]
         self.verdicts = self.judge.observe(
             facts, node_facts(snap), now, snap.time, snap.identity.interval
         )
@@ -183,17 +217,18 @@ class Watch:
             self._looked[uuid] = sample.monotonic
             self.resets.look(uuid, sample)
 
-    def last_reset(self, uuid: str, boot: float | None) -> float | None:
+    def last_reset(self, view: View, boot: float | None) -> float | None:
         """Return the newest of boot and every reset that was seen or recorded."""
-        known = [t for t in (boot, self.resets.last_reset.get(uuid)) if t is not None]
-        return max(known) if known else None
+        return newest_reset(self.resets, view, boot)
 
-    def _facts(self, view: View, snap: Snapshot) -> CardFacts:
+    def _facts(
+        self, view: View, snap: Snapshot, counters: Mapping[CounterKey, Counter]
+    ) -> CardFacts:
         uuid = view.card.uuid
         return card_facts(
             view,
-            self.events_of(uuid, view.card.pci),
-            self.last_reset(uuid, snap.host.boot_time),
+            seen_events(counters, uuid, view.card.pci),
+            self.last_reset(view, snap.host.boot_time),
             self.resets.ecc_grew.get(uuid),
         )
 
@@ -205,10 +240,6 @@ class Watch:
         for key, counter in self.journal.counters().items():
             found[key.gpu][key] = counter
         return found
-
-    def events_of(self, uuid: str, pci: str) -> list[SeenEvent]:
-        """Return the events of a card, those included that came before it told its name."""
-        return seen_events(self.journal.counters(), uuid, pci)
 
     @property
     def counting(self) -> bool:
@@ -245,6 +276,12 @@ def judge_once(
         facts, node_facts(snap), time.monotonic(), snap.time, snap.identity.interval
     )
     return verdicts, judge.node
+
+
+def newest_reset(resets: Resets, view: View, boot: float | None) -> float | None:
+    """Return the newest of boot and the resets of a card, also by its place in the node."""
+    by_name = (resets.last_reset.get(name) for name in (view.card.uuid, f"pci-{view.card.pci}"))
+    return max((t for t in (boot, *by_name) if t is not None), default=None)
 
 
 def node_facts(snap: Snapshot) -> NodeFacts:

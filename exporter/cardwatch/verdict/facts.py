@@ -109,7 +109,12 @@ class CardFacts:
         """
         reset = -math.inf if self.last_reset is None else self.last_reset
         found = [e for e in self.events if reset <= e.last_time <= wall + FUTURE_S]
-        return tuple(sorted(found, key=lambda e: (e.last_time, e.kind, e.code or 0)))
+        return tuple(sorted(found, key=_age))
+
+
+def _age(event: SeenEvent) -> tuple[float, float, str]:
+    """Order events by age; of equal ones always the same comes last, in whatever order given."""
+    return event.last_time, event.first_time, repr(event)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from cardwatch.verdict.facts import CardFacts
+from cardwatch.verdict.repeats import Repeats
 
 BUCKET_S = 30.0
 """Windows are kept in steps of this size."""
@@ -82,6 +83,7 @@ class History:
     """The recent past of one card. Times are monotonic seconds unless said otherwise."""
 
     def __init__(self) -> None:
+        self.repeats = Repeats()
         self.uncorrected_increased: float | None = None
         """Wall clock of the last growth seen here since the count last fell."""
         self.uncorrected_seen: float | None = None
@@ -102,6 +104,7 @@ class History:
     def feed(self, card: CardFacts, now: float, wall: float, interval: float) -> None:
         """Take in what is shown of the card; a sample seen before adds nothing."""
         self._note_reset(card.last_reset)
+        self.repeats.note(card.events)
         at = card.sampled_at
         if card.rows is None or at is None or not math.isfinite(at) or at == self._last:
             return

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from cardwatch.verdict.case import Finding
 
-GRACE_INTERVALS = 0
+GRACE_INTERVALS = 3
 """Evidence that goes missing for no longer than this has not gone away."""
 
 UNKNOWN_KEEP_S = 900.0
@@ -57,7 +57,9 @@ class Latch:
             self.held, self.finding = False, None
 
     def _over(self, moment: Moment, release: float) -> bool:
-        if moment.last_reset is not None and moment.last_reset > self.last_wall:
+        # What is shown may be an interval old, so evidence just after a reset may be from before.
+        reset = moment.last_reset
+        if reset is not None and reset > self.last_wall - moment.interval:
             return True
         away = moment.now - self.last
         if not self.held:

@@ -27,7 +27,7 @@ def critical(case: Case) -> Finding | None:
     found = [e for e in case.events if e.cls == "critical" or _is_critical_line(e)]
     if not found:
         return None
-    return _finding(found, "No reset since; do not trust this card until it had one.")
+    return _finding(case, found, "No reset since; do not trust this card until it had one.")
 
 
 def _is_critical_line(event: SeenEvent) -> bool:
@@ -37,33 +37,33 @@ def _is_critical_line(event: SeenEvent) -> bool:
 def repeated(case: Case) -> Finding | None:
     """Find hardware events again and again: one is noise, three are a failing part."""
     window, limit = case.limits["window"], case.limits["count"]
+    begin = max(case.wall - window, _reset(case))
     found = [e for e in case.events if e.cls == "hardware" and _blames_the_card(e)]
-    count = sum(_within(e, case.wall - window) for e in found)
+    count = case.history.repeats.since(found, begin)
     if count < limit:
         return None
-    codes = names(sorted({_name(e) for e in found}))
+    codes = names(sorted({_name(e) for e in found if e.last_time >= begin}))
     return Finding(
-        f"{count:.0f} hardware events within {span(window)} ({codes}), limit {limit:g}: "
+        f"{count} hardware events within {span(window)} ({codes}), limit {limit:g}: "
         "a failing part.",
         value=float(count),
         limit=limit,
-        since=min(e.first_time for e in found),
+        since=_begin(found, begin),
     )
+
+
+def _reset(case: Case) -> float:
+    return -math.inf if case.card.last_reset is None else case.card.last_reset
+
+
+def _begin(found: Sequence[SeenEvent], earliest: float) -> float:
+    """Return when these began; a merged event may have begun before the time looked at."""
+    return max(min(event.first_time for event in found), earliest)
 
 
 def _blames_the_card(event: SeenEvent) -> bool:
     origin = frozenset(event.origin)
     return not origin or ("application" not in origin and bool(origin & _BLAMES_THE_CARD))
-
-
-def _within(event: SeenEvent, begin: float) -> int:
-    """Return how many repeats of a merged event fell after a time, taking them as evenly spread."""
-    if event.last_time < begin:
-        return 0
-    length = event.last_time - event.first_time
-    if event.first_time >= begin or length <= 0:
-        return event.count
-    return 1 + math.floor((event.count - 1) * (event.last_time - begin) / length)
 
 
 def hardware(case: Case) -> Finding | None:
@@ -84,20 +84,21 @@ def unknown(case: Case) -> Finding | None:
 def _recent(case: Case, cls: str, then: str) -> Finding | None:
     begin = case.wall - case.limits["window"]
     found = [e for e in case.events if e.cls == cls and e.last_time > begin]
-    return _finding(found, then) if found else None
+    return _finding(case, found, then) if found else None
 
 
-def _finding(found: Sequence[SeenEvent], then: str) -> Finding:
+def _finding(case: Case, found: Sequence[SeenEvent], then: str) -> Finding:
     """Tell the newest event, how often there were any, and the other codes."""
     newest = found[-1]
     others = sorted({_name(e) for e in found} - {_name(newest)})
     beside = f" Also {names(others)}." if others else ""
     count = sum(event.count for event in found)
+    began = _begin(found, _reset(case))
     last_of = f", the last of {count} events" if count > 1 else ""
     return Finding(
         f"{_told(newest)} at {clock(newest.last_time)}{last_of}.{beside} {then}",
         value=None if newest.code is None else float(newest.code),
-        since=min(event.first_time for event in found),
+        since=began,
     )
 
 
