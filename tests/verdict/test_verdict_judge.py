@@ -399,3 +399,14 @@ def test_repeats_from_before_a_reset_do_not_count() -> None:
     stage.run(MINUTE)
     assert stage.held().keys() == {"xid_hardware"}
     assert stage.held()["xid_hardware"].since == stage.card.last_reset
+
+
+def test_among_pages_the_failed_one_makes_the_state() -> None:
+    """A card that may still finish its jobs by one condition has failed by another."""
+    stage = Stage()
+    stage.card.set("gpu_recovery_action", 4.0)
+    stage.run(10)
+    assert stage.verdict().state == 2
+    stage.event(stage.card, 119, "critical")
+    stage.run(10)
+    assert stage.verdict().state == 3

@@ -420,3 +420,11 @@ def test_the_first_corrected_errors_are_quiet() -> None:
     stage.run(MINUTE)
     stage.card.set(ECC, 900.0, "corrected", "dram")
     assert _quiet_throughout(stage, HOUR)
+
+
+def test_a_small_node_has_no_stragglers() -> None:
+    """Three other cards are too few to say what is usual; a card is no peer of itself."""
+    stage = Stage(count=4)
+    stage.card.set("gpu_clock_hertz", 0.9e9, "sm")
+    stage.card.set("gpu_power_watts", 300.0)
+    assert _quiet_throughout(stage, HOUR)

@@ -32,6 +32,9 @@ from cardwatch.verdict import Overrides as VerdictOverrides
 from cardwatch.xid import catalogue
 from cardwatch.xid.classify import NO_OVERRIDES, TIERS, Overrides
 
+_OPEN_S = 0.2
+"""The loop waits no longer for the journal: a slow disk's counts come in when they do."""
+
 START_AFTER_S = 3.0
 """The log is read from here on at the latest: by then the cards should have told who they are."""
 
@@ -87,7 +90,7 @@ class Watch:
 
     def open(self) -> None:
         """Start journal and health log; counters and marks of earlier runs are back after that."""
-        self.journal.open()
+        self.journal.open(_OPEN_S)
         self.health_log.start()
         self._restore()
 
