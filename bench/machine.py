@@ -90,7 +90,11 @@ class Process:
 
     def pss_mib(self) -> float:
         """Return the proportional set size of all of them: shared pages count once in all."""
-        return sum(_pss_kib(pid) for pid in self.pids()) / 1024
+        return sum(_rollup_kib(pid, "Pss") for pid in self.pids()) / 1024
+
+    def own_mib(self) -> float:
+        """Return the part of it that no file backs: no other process makes it move."""
+        return sum(_rollup_kib(pid, "Pss_Anon") for pid in self.pids()) / 1024
 
     @property
     def running(self) -> bool:
@@ -113,9 +117,9 @@ def _cpu_seconds(pid: int) -> float:
         return 0.0
 
 
-def _pss_kib(pid: int) -> int:
+def _rollup_kib(pid: int, key: str) -> int:
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-        if line.startswith("Pss:"):
+        if line.startswith(f"{key}:"):
             return int(line.split()[1])
     return 0
 

@@ -50,8 +50,8 @@ class Effort:
     samples: tuple[int, int]
 
 
-FULL = Effort(4, 25, 600, 10.0, 7, 100.0, (memory.EARLY, memory.LATE))
-QUICK = Effort(1, 15, 150, 5.0, 2, 14.0, (300, 1_000))
+FULL = Effort(3, 25, 600, 10.0, 7, 95.0, (memory.EARLY, memory.LATE))
+QUICK = Effort(1, 12, 150, 5.0, 1, 10.0, (200, 700))
 
 
 def _sampling(effort: Effort) -> list[Figure]:
@@ -137,7 +137,7 @@ def _hang(effort: Effort) -> list[Figure]:
 def _memory(effort: Effort) -> list[Figure]:
     seen = memory.measure(effort.memory_s, *effort.samples)
     return [
-        Figure(f"memory after {seen.samples:,} samples, sum of PSS", seen.mib, "MiB", 64.0),
+        Figure(f"memory after {seen.samples:,} samples, sum of PSS", seen.pss_mib, "MiB", 64.0),
         Figure(f"memory, growth since sample {seen.early_samples:,}", seen.growth_mib, "MiB", 1.0),
     ]
 

@@ -39,7 +39,7 @@ log = logging.getLogger("cardwatch")
 EXIT_REVOKED = 75
 DETACH_S = 15 * 60.0
 _HTTP_GRACE_S = 1.0
-_GC_THRESHOLD = 20_000
+_GC_THRESHOLD = 10_000
 """A page is made of some thousand short-lived rows: no reason to look for cycles each time."""
 
 _FIXED = ("listen", "backend", "web_config_file", "state_dir", "scenario", "capture", "api",
@@ -56,6 +56,8 @@ def run(parsed: argparse.Namespace) -> int:
     settings = flags.settings(parsed)
     configure(settings.log_format, settings.log_level)
     faulthandler.enable()
+    for number in (signal.SIGHUP, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)  # until the loop serves them: they must not kill us
     try:
         live = LiveConfig(settings.web_config_file)
         sockets = open_sockets(settings.listen)
