@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -236,18 +237,22 @@ def _event(raw: Any) -> DriverEvent:
     )
 
 
+_LARGEST = sys.float_info.max  # infinity, NaN and larger integers fail the comparison
+
+
 def _rows(raw: Mapping[str, Any]) -> dict[str, Rows]:
-    return {
-        _text(family): [(_labels(labels), _number(value)) for labels, value in rows]
-        for family, rows in raw.items()
-    }
+    return {_text(family): [_row(row) for row in rows] for family, rows in raw.items()}
 
 
-def _labels(raw: Any) -> tuple[str, ...]:
-    for label in raw:
-        if type(label) is not str:
+def _row(raw: Any) -> Row:
+    labels, value = raw
+    kind = type(value)  # a bool is an int to `isinstance`
+    if (kind is not int and kind is not float) or not -_LARGEST <= value <= _LARGEST:
+        raise FrameError(f"{value!r:.40} is not a number")
+    for label in labels:
+        if type(label) is not str or not label.isascii():
             _text(label)
-    return tuple(raw)
+    return tuple(labels), value
 
 
 def _texts(raw: Mapping[str, Any]) -> dict[str, str]:

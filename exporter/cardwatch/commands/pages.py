@@ -29,10 +29,7 @@ class SessionPages:
 
     def metrics(self, *, openmetrics: bool, gzip: bool) -> bytes:
         """Return ready bytes."""
-        page = self._session.page
-        if openmetrics:
-            return page.openmetrics_gzip if gzip else page.openmetrics
-        return page.text_gzip if gzip else page.text
+        return self._session.served(openmetrics=openmetrics, gzip=gzip)
 
     def ready(self) -> str | None:
         """Return None when ready, else the reason."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Renders one page in both formats, plain and compressed, once per interval.
+"""Renders one page an interval, in the formats, plain or compressed, that are wanted.
 
 Sample lines are the same in both formats, so each is made once; the part
 before the value is kept from page to page. The output equals that of
@@ -13,7 +13,7 @@ import math
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 from cardwatch.families import ALL
@@ -32,15 +32,38 @@ _EOF = "# EOF\n"
 _GZIP_LEVEL = 1  # level 9 saves a sixth of the bytes for twenty times the time
 
 
-@dataclass(frozen=True)
 class Page:
-    """One rendered page."""
+    """One rendered page. Each form of it is put together once, when it is first wanted."""
 
-    text: bytes
-    text_gzip: bytes
-    openmetrics: bytes
-    openmetrics_gzip: bytes
-    series: int
+    def __init__(self, text: list[str], openmetrics: list[str], series: int) -> None:
+        self._text, self._openmetrics = text, openmetrics
+        self.series = series
+
+    def form(self, *, openmetrics: bool, gzip: bool) -> bytes:
+        """Return the bytes of one form."""
+        if openmetrics:
+            return self.openmetrics_gzip if gzip else self.openmetrics
+        return self.text_gzip if gzip else self.text
+
+    @cached_property
+    def text(self) -> bytes:
+        """Text format 0.0.4."""
+        return "".join(self._text).encode()
+
+    @cached_property
+    def openmetrics(self) -> bytes:
+        """OpenMetrics 1.0.0."""
+        return "".join(self._openmetrics).encode()
+
+    @cached_property
+    def text_gzip(self) -> bytes:
+        """Text format 0.0.4, compressed."""
+        return _compress(self.text)
+
+    @cached_property
+    def openmetrics_gzip(self) -> bytes:
+        """OpenMetrics 1.0.0, compressed."""
+        return _compress(self.openmetrics)
 
 
 def escape(value: str) -> str:
@@ -106,8 +129,7 @@ class Renderer:
             count += len(rows)
         self._known = kept  # what was kept of series that are gone goes with them
         openmetrics.append(_EOF)
-        plain, om = "".join(text).encode(), "".join(openmetrics).encode()
-        return Page(plain, _compress(plain), om, _compress(om), count)
+        return Page(text, openmetrics, count)
 
     def _body(
         self, family: Family, rows: list[tuple[tuple[str, ...], float]]

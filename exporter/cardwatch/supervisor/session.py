@@ -36,6 +36,7 @@ HOST_FACTS_S = 60.0
 RETRY_S = 5.0
 _MIN_RENDER_GAP_S = 0.05
 _STOP_S = 2.5
+_SCRAPED_LATELY_S = 600.0
 _CLOSE_S = 1.0
 
 
@@ -74,6 +75,7 @@ class Session:
         self._dirty = False
         self._wake = asyncio.Event()
         self._seen: list[asyncio.Event] = []
+        self._scraped: dict[tuple[bool, bool], float] = {}
         self.watch = (
             Watch(self._watch_options(), self.cards, self._changed_elsewhere)
             if watch_events
@@ -256,7 +258,18 @@ class Session:
             event.set()
 
     def _render(self) -> Page:
-        return self.renderer.render(self._builder.build(self.snapshot(), self.source))
+        """Render the page, and have the forms ready that were scraped of late."""
+        page = self.renderer.render(self._builder.build(self.snapshot(), self.source))
+        oldest = time.monotonic() - _SCRAPED_LATELY_S
+        for (openmetrics, gzip), last in self._scraped.items():
+            if last >= oldest:
+                page.form(openmetrics=openmetrics, gzip=gzip)
+        return page
+
+    def served(self, *, openmetrics: bool, gzip: bool) -> bytes:
+        """Return the bytes of the page for a scrape."""
+        self._scraped[openmetrics, gzip] = time.monotonic()
+        return self.page.form(openmetrics=openmetrics, gzip=gzip)
 
     def snapshot(self) -> Snapshot:
         """Return what is known at this moment."""
