@@ -81,6 +81,7 @@ class TimedSession(Session):
         if passes == self._seen_passes:
             return
         self._seen_passes = passes
+        self.served(openmetrics=True, gzip=True)  # as if scraped: from now on made with the page
         if passes <= WARM_UP:
             self._cpu_before = self._cpu()
             return

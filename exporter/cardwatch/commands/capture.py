@@ -103,10 +103,12 @@ def _why(session: Session, hanging: list[Note]) -> str:
 
 
 def _hanging(session: Session) -> list[Note]:
-    """Return the calls that are still open, as calls that hang."""
+    """Return the calls past the deadline, as calls that hang; others were only under way."""
     frame = session.source.frame
     notes: list[Note] = []
     for open_call in frame.open_calls if frame else ():
+        if open_call.age < session.settings.deadline:
+            continue
         name, args = open_call.call, open_call.args
         # Field values are noted one by one; the call may hang because of any of them.
         each = [[args[0], f] for f in args[1]] if name == "DeviceGetFieldValues" else [args]
